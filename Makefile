@@ -1,0 +1,42 @@
+# `make test` and `make demo` need Python 3.10 to 3.13 and make, nothing else:
+# the first of them to run makes a virtual environment in .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+OUT ?= out/toy_2d
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format clean
+
+help:
+	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
+	@echo "make test    the test suite"
+	@echo "make lint    lint and format check"
+	@echo "make format  format the code"
+	@echo "make clean   remove the virtual environment and all outputs"
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=24"
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+demo: $(VENV)/installed
+	$(RUN) -m examples.toy_2d --out $(OUT)
+
+test: $(VENV)/installed
+	$(RUN) -m pytest
+
+lint: $(VENV)/installed
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+
+format: $(VENV)/installed
+	$(RUN) -m ruff check --fix
+	$(RUN) -m ruff format
+
+clean:
+	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .ruff_cache

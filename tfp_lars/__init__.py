@@ -1,0 +1,25 @@
+"""Learned accept/reject sampling (LARS) for TensorFlow Probability.
+
+import tfp_lars as tfd_lars
+
+prior = tfd_lars.Resampled(proposal, accept_fn, T=100)
+"""
+
+from tfp_lars import proposals
+from tfp_lars.acceptance import AcceptanceNetwork
+from tfp_lars.layer import DistributionLayer
+from tfp_lars.normalizer import LogNormalizer, MovingAverage, estimate_log_normalizer
+from tfp_lars.resampled import Resampled, ResampledDistribution
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AcceptanceNetwork",
+    "DistributionLayer",
+    "LogNormalizer",
+    "MovingAverage",
+    "Resampled",
+    "ResampledDistribution",
+    "estimate_log_normalizer",
+    "proposals",
+]

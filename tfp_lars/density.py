@@ -1,0 +1,125 @@
+"""The formulas of the resampled density, as pure functions of `log a`, `log Z` and `T`.
+
+A candidate `z` drawn from the proposal `pi` is kept with probability `a(z)`, so a
+test succeeds with probability `Z = E_pi[a]`. Up to `T - 1` candidates are tested;
+when all of them fail, candidate `T` is kept untested. The candidate kept in test `t`
+has density `(1 - Z)**(t - 1) * pi(z) * a(z)`, the untested one `(1 - Z)**(T - 1) * pi(z)`,
+and the sum over `t = 1, ..., T - 1` is geometric:
+
+    alpha  = (1 - Z)**(T - 1)
+    p_T(z) = pi(z) * (a(z) * (1 - alpha) / Z + alpha)
+
+`T = None` stands for resampling without end, `p(z) = pi(z) * a(z) / Z`.
+
+Everything is computed in log space. In float32, `1 - (1 - Z)**99` is 0 at `Z = 1e-8`,
+where `(1 - alpha) / Z` is 99. Both ends of `Z` need care: at `Z = 1` the derivative of
+`log(1 - Z)` is infinite, and for `Z` near the smallest float `log(1 - Z)` rounds to 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["log_add_exp", "log_expected_attempts", "log_ratio", "log_truncation_weight"]
+
+
+def log_ratio(log_accept: tf.Tensor, log_z: tf.Tensor, T: int | None) -> tf.Tensor:
+    """What resampling adds to the proposal's log density, `log p_T(z) - log pi(z)`.
+
+    Args:
+      log_accept: `log a(z)`, at most 0, shape `[S, B]`.
+      log_z: `log Z`, at most 0, shape `[B]` or `[S, B]`.
+      T: Python `int` of at least 1, or `None` for resampling without end.
+
+    Returns:
+      log_ratio: shape `[S, B]`; exactly 0 when `T` is 1.
+
+    >>> log_ratio(tf.constant([-0.5, -2.0]), tf.constant(-1.0), T=None).numpy()
+    array([ 0.5, -1. ], dtype=float32)
+    """
+    log_accept, log_z = tf.convert_to_tensor(log_accept), tf.convert_to_tensor(log_z)
+    if T is None:
+        return log_accept - log_z
+    if T == 1:
+        return tf.zeros_like(log_accept + log_z)
+    kept = log_accept + log_expected_attempts(log_z, T - 1)
+    return log_add_exp(kept, log_truncation_weight(log_z, T))
+
+
+def log_truncation_weight(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
+    """`log alpha = (T - 1) * log(1 - Z)`: how likely it is that every test fails.
+
+    Args:
+      log_z: `log Z`, at most 0, shape `[B]`.
+      T: Python `int` of at least 1, or `None` for resampling without end.
+
+    Returns:
+      log_alpha: shape `[B]`; 0 when `T` is 1, minus infinity when `T` is `None`.
+    """
+    log_z = tf.convert_to_tensor(log_z)
+    if T is None:
+        return tf.fill(tf.shape(log_z), tf.constant(-np.inf, log_z.dtype))
+    if T == 1:
+        return tf.zeros_like(log_z)
+    return tf.cast(T - 1, log_z.dtype) * _log1mexp(log_z)
+
+
+def log_expected_attempts(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
+    """Log of the mean number of candidates that a draw takes, `(1 - (1 - Z)**T) / Z`.
+
+    With `T - 1` in place of `T` it is also the weight of `a(z)` in the density: both
+    are the sum of `(1 - Z)**t` over the tests.
+
+    Args:
+      log_z: `log Z`, at most 0, shape `[B]`.
+      T: Python `int` of at least 1, or `None` for resampling without end.
+
+    Returns:
+      log_attempts: shape `[B]`, from 0 to `log T`.
+
+    >>> round(float(tf.exp(log_expected_attempts(tf.math.log(0.5), T=3))), 6)
+    1.75
+    """
+    log_z = tf.convert_to_tensor(log_z)
+    if T is None:
+        return -log_z
+    # Below the floor the sum is T to all digits, and `log1mexp` has no digits left.
+    floor = tf.constant(_log_tiny(log_z.dtype), log_z.dtype)
+    log_attempts_at_zero = tf.cast(tf.math.log(tf.constant(T, tf.float64)), log_z.dtype)
+    inner = tf.maximum(log_z, floor)
+    log_all_fail = tf.cast(T, log_z.dtype) * _log1mexp(inner)
+    log_attempts = _log1mexp(log_all_fail) - inner
+    return tf.where(log_z > floor, log_attempts, log_attempts_at_zero)
+
+
+def _log_tiny(dtype: tf.DType) -> float:
+    """Log of the distance from 0 and from 1 at which `Z` is no longer resolved.
+
+    Not the smallest float: its inverse times `T` has to be a float, too.
+    """
+    return 0.8 * float(np.log(np.finfo(dtype.as_numpy_dtype).tiny))
+
+
+def _log1mexp(x: tf.Tensor) -> tf.Tensor:
+    """`log(1 - exp(x))` for `x <= 0`, finite at `x = 0`, where its gradient passes on.
+
+    `tfp.math.log1mexp` has the values but not the gradients: its unused branch turns
+    them to NaN for `x` near 0. Passing the gradient at 0 matters at `T = 2`, where
+    d p_T / dZ at `Z = 1` is not 0.
+    """
+    ceiling = -tf.exp(tf.constant(_log_tiny(x.dtype), x.dtype))
+    x += tf.stop_gradient(tf.where(x < ceiling, tf.zeros_like(x), ceiling - x))
+    near_zero = x > -np.log(2.0)
+    elsewhere = -tf.ones_like(x)
+    return tf.where(
+        near_zero,
+        tf.math.log(-tf.math.expm1(tf.where(near_zero, x, elsewhere))),
+        tf.math.log1p(-tf.exp(tf.where(near_zero, elsewhere, x))),
+    )
+
+
+def log_add_exp(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """`log(exp(x) + exp(y))`, with a finite gradient where one of the two is -inf."""
+    larger = tf.stop_gradient(tf.maximum(x, y))
+    return larger + tf.math.log(tf.exp(x - larger) + tf.exp(y - larger))

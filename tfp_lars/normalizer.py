@@ -1,0 +1,436 @@
+"""Z, the mean acceptance probability: a moving average for training, Monte Carlo for evaluation.
+
+Everything is held and averaged as log Z, so that rates of 1e-20 are as good as rates of 0.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars.density import log_add_exp
+from tfp_lars.sampler import stateless_seed
+
+__all__ = ["LogNormalizer", "MovingAverage", "estimate_log_normalizer"]
+
+tfd = tfp.distributions
+
+# Stands for log 0 where none of the draws can be accepted: -inf would turn gradients to NaN.
+_LOG_ZERO = -1e9
+
+# Batches of 4k to 16k proposals are the fastest on a CPU.
+_BATCH_SIZE = 8192
+_NUMBERS_PER_BATCH = 2**23
+_BATCHES_PER_CHUNK = 64
+
+LogAcceptFn = Callable[[tf.Tensor], tf.Tensor]
+
+
+class MovingAverage(tf.Module):
+    """The training-time estimator of Z: Algorithm 1 of Bauer and Mnih.
+
+    Each call of `Resampled.log_prob` draws `num_samples` proposals, takes the mean of a(z) over
+    them as the current estimate, and moves the average towards it. The value of `log_prob` has
+    the average, its gradient that of the current estimate. With the log density of `z` under
+    what it was drawn from, `z` itself joins the estimate, reweighted: a sample where proposals
+    are rare.
+
+    One average is kept for each member of the proposal's batch. Where the proposal is
+    reparameterized, its parameters get their share of the gradient of Z through the draws; for
+    a discrete proposal no gradient flows through them, and Z is trained through a(z) alone.
+
+    `average.hold()` stops the updates, also in graphs that are traced already, and
+    `average.release()` resumes them. While held, `log_prob` uses the value as it is and draws
+    nothing:
+
+    >>> dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, normalizer=MovingAverage(64))
+    >>> before = dist.log_prob(0.3)
+    >>> with dist.normalizer.held():
+    ...     values = [float(dist.log_prob(0.3)) for _ in range(2)]
+    >>> values[0] == values[1]
+    True
+
+    The random numbers depend on `seed` and on the number of updates so far, which is part of a
+    checkpoint: a training that is interrupted and resumed repeats the uninterrupted one.
+    Under `tf.distribute` replicas draw different numbers and share one average.
+
+    Args:
+      num_samples: Proposals drawn for each estimate, `S` in the paper.
+      decay: Weight of the past in the average, `1 - epsilon` in the paper, from 0 (no
+        smoothing) to below 1.
+      seed: Python `int`, or an `int32[2]` stateless seed.
+      name: Name of the module.
+    """
+
+    def __init__(
+        self,
+        num_samples: int = 1024,
+        decay: float = 0.9,
+        *,
+        seed: int | tf.Tensor = 0,
+        name: str = "moving_average",
+    ):
+        super().__init__(name=name)
+        if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
+            raise ValueError(
+                f"`num_samples` must be an integer of at least 1; got {num_samples!r}."
+            )
+        if not 0.0 <= decay < 1.0:
+            raise ValueError(f"`decay` must be at least 0 and below 1; got {decay!r}.")
+        self.num_samples = int(num_samples)
+        self.decay = float(decay)
+        self.seed = self._no_dependency(seed)
+        self._log_z = None
+
+    def build(self, batch_shape: tf.TensorShape, dtype: tf.DType) -> None:
+        """Creates the variables, unless they exist; `Resampled` calls it.
+
+        Args:
+          batch_shape: Static batch shape of the proposal.
+          dtype: Of log a(z).
+        """
+        if self._log_z is not None:
+            if self._log_z.shape != batch_shape or self._log_z.dtype != dtype:
+                raise ValueError(
+                    f"`normalizer` is a MovingAverage of shape {self._log_z.shape} and type "
+                    f"{self._log_z.dtype.name}, but the proposal has batch shape {batch_shape} and "
+                    f"type {dtype.name}: give each distribution an average of its own."
+                )
+            return
+        if not batch_shape.is_fully_defined():
+            raise ValueError(
+                "`normalizer`: a MovingAverage keeps one value for each batch member and needs a "
+                f"static batch shape; the proposal's is {batch_shape}. Pass a fixed log Z instead."
+            )
+        # Built under a `tf.function`, variables must outlive the trace.
+        with tf.init_scope():
+            self._log_z = tf.Variable(
+                np.full(batch_shape, np.nan, dtype.as_numpy_dtype),
+                trainable=False,
+                # As Keras does with the averages of batch normalization: with no aggregation,
+                # replicas would drift apart.
+                aggregation=tf.VariableAggregation.MEAN,
+                name="log_z",
+            )
+            self._num_updates = tf.Variable(
+                tf.zeros([], tf.int64),
+                trainable=False,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                name="num_updates",
+            )
+            self._held = tf.Variable(
+                False,
+                trainable=False,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                name="held",
+            )
+
+    @property
+    def log_z(self) -> tf.Tensor:
+        """The current value, of the proposal's batch shape; NaN before the first update."""
+        self._check_built()
+        return self._log_z.read_value()
+
+    @property
+    def num_updates(self) -> tf.Tensor:
+        """How many updates the average has seen, `int64`, shape `[]`."""
+        self._check_built()
+        return self._num_updates.read_value()
+
+    def hold(self) -> None:
+        """Stops the updates, until `release`."""
+        self._check_built()
+        self._held.assign(True)
+
+    def release(self) -> None:
+        """Resumes the updates."""
+        self._check_built()
+        self._held.assign(False)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[MovingAverage]:
+        """Holds the average within a `with` block, and leaves it as it was found."""
+        self._check_built()
+        before = self._held.read_value()
+        self.hold()
+        try:
+            yield self
+        finally:
+            self._held.assign(before)
+
+    def evaluate(
+        self,
+        log_accept_fn: LogAcceptFn,
+        proposal: tfd.Distribution,
+        z: tf.Tensor,
+        log_weight: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`log a(z)` and log Z, after one update of the average.
+
+        Both come from one call of the acceptance function, on `z` and the proposals together.
+
+        Args:
+          log_accept_fn: `z -> log a(z)`, shape sample + batch.
+          proposal: Distribution with batch shape `B`.
+          z: Shape `[R] + B + event`.
+          log_weight: `log pi(z) - log q(z)`, shape `[R] + B`, to have `z` in the estimate.
+
+        Returns:
+          log_accept: Shape `[R] + B`.
+          log_z: The average as value, the gradient of the current estimate; shape `B`, or
+            `[R] + B` with `log_weight`.
+        """
+        num_updates = self._num_updates.read_value()
+        old = self._log_z.read_value()
+        fresh = tf.equal(num_updates, 0)
+        # An average that has seen nothing has no value to hold on to.
+        holding = tf.logical_and(self._held.read_value(), tf.logical_not(fresh))
+
+        def current():
+            draws = proposal.sample(self.num_samples, seed=self._seed_of(num_updates))
+            log_accept = log_accept_fn(tf.concat([z, tf.cast(draws, z.dtype)], axis=0))
+            R = tf.shape(z)[0]
+            log_z = _log_mean_exp(tf.maximum(log_accept[R:], _LOG_ZERO))
+            return log_accept[:R], log_z
+
+        def value_only():
+            log_accept = log_accept_fn(z)
+            return log_accept, tf.broadcast_to(old, tf.shape(log_accept)[1:])
+
+        log_accept, log_current = tf.cond(holding, value_only, current)
+        log_accept.set_shape([z.shape[0], *self._log_z.shape])
+        log_current.set_shape(self._log_z.shape)
+        if log_weight is not None:
+            log_current = self._with_target(log_current, log_accept, log_weight)
+        log_smooth = tf.stop_gradient(
+            tf.where(fresh, log_current, _log_mix(old, log_current, self.decay))
+        )
+        log_smooth = tf.where(holding, tf.broadcast_to(old, tf.shape(log_smooth)), log_smooth)
+        new = log_smooth if log_weight is None else _log_mean_exp(log_smooth)
+        self._update(tf.where(holding, old, _mean_over_replicas(new)), holding)
+        return log_accept, tf.where(
+            holding, log_smooth, _value_and_gradient(log_smooth, log_current)
+        )
+
+    def _with_target(self, log_current, log_accept, log_weight):
+        """Z_r: the estimate of each data point, its own sample included."""
+        S = self.num_samples
+        log_target = tf.stop_gradient(log_weight) + log_accept
+        return log_add_exp(log_current + np.log(S), log_target) - np.log(S + 1)
+
+    def _seed_of(self, num_updates: tf.Tensor) -> tf.Tensor:
+        seed = tf.random.fold_in(stateless_seed(self.seed), tf.cast(num_updates, tf.int32))
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            return seed
+        return tf.random.fold_in(seed, context.replica_id_in_sync_group)
+
+    def _update(self, log_z: tf.Tensor, holding: tf.Tensor) -> None:
+        self._log_z.assign(log_z)
+        self._num_updates.assign_add(tf.where(holding, tf.zeros([], tf.int64), 1))
+
+    def _check_built(self) -> None:
+        if self._log_z is None:
+            raise ValueError(
+                "This MovingAverage belongs to no distribution yet: pass it as `normalizer` first."
+            )
+
+
+def _log_mix(log_old: tf.Tensor, log_new: tf.Tensor, decay: float) -> tf.Tensor:
+    if decay == 0.0:
+        return log_new
+    return log_add_exp(log_old + np.log(decay), log_new + np.log1p(-decay))
+
+
+def _log_mean_exp(log_values: tf.Tensor) -> tf.Tensor:
+    """Mean over the first axis, in log space."""
+    count = tf.cast(tf.shape(log_values)[0], log_values.dtype)
+    return tf.reduce_logsumexp(log_values, axis=0) - tf.math.log(count)
+
+
+def _value_and_gradient(log_value: tf.Tensor, log_of_gradient: tf.Tensor) -> tf.Tensor:
+    """log(Z_curr + stop_gradient(Z_smooth - Z_curr)) of the paper, without leaving log space."""
+    ratio = tf.stop_gradient(tf.exp(log_of_gradient - log_value))
+    return log_value + ratio * (log_of_gradient - tf.stop_gradient(log_of_gradient))
+
+
+def _mean_over_replicas(log_z: tf.Tensor) -> tf.Tensor:
+    """Mean of Z over replicas; `tf.distribute` can reduce sums, not logs of sums."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return log_z
+    mean = tf.distribute.ReduceOp.MEAN
+    reference = context.all_reduce(mean, log_z)
+    return reference + tf.math.log(context.all_reduce(mean, tf.exp(log_z - reference)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LogNormalizer:
+    """An estimate of log Z, with what it takes to trust it.
+
+    Attributes:
+      log_z: Estimate of log Z, `float64`, of the proposal's batch shape.
+      stderr: Standard error of `log_z`, of the same shape.
+      num_samples: Proposals drawn.
+      method: How it was made.
+
+    >>> LogNormalizer(np.log(0.25), 0.001, num_samples=10**6, method="monte_carlo")
+    LogNormalizer(log_z=-1.3863 ± 0.0010, Z=0.25, num_samples=1000000, method='monte_carlo')
+    """
+
+    log_z: np.ndarray
+    stderr: np.ndarray
+    num_samples: int
+    method: str
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper end of a confidence interval of log Z.
+
+        It rests on the normal law of the mean, and so covers less than `level` where only a
+        few draws had an acceptance probability that matters.
+
+        Args:
+          level: Confidence level, between 0 and 1.
+
+        Returns:
+          lower, upper: Of the shape of `log_z`; never above 0.
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"`level` must be between 0 and 1; got {level!r}.")
+        half = tf.math.ndtri(tf.constant(0.5 + 0.5 * level, tf.float64)).numpy() * self.stderr
+        return self.log_z - half, np.minimum(self.log_z + half, 0.0)
+
+    def __repr__(self) -> str:
+        if np.ndim(self.log_z) == 0:
+            value = f"log_z={self.log_z:.4f} ± {self.stderr:.4f}, Z={np.exp(self.log_z):.4g}"
+        else:
+            value = f"log_z={np.round(self.log_z, 4)} ± {np.round(self.stderr, 4)}"
+        return f"LogNormalizer({value}, num_samples={self.num_samples}, method={self.method!r})"
+
+
+def estimate_log_normalizer(
+    dist: Any,
+    num_samples: int = 10**7,
+    *,
+    target_stderr: float | None = None,
+    method: str = "monte_carlo",
+    batch_size: int | None = None,
+    seed: int | tf.Tensor | None = None,
+    progress: bool = False,
+) -> LogNormalizer:
+    """Estimates log Z of a resampled distribution, for evaluation.
+
+    Draws from the proposal in batches, in constant memory, and sums in float64. To be called
+    outside of `tf.function`.
+
+    >>> dist = Resampled(tfd.Uniform(), lambda z: z, T=100)  # Z = 1/2
+    >>> estimate = estimate_log_normalizer(dist, num_samples=10**5, seed=0)
+    >>> bool(abs(estimate.log_z - np.log(0.5)) < 4 * estimate.stderr)
+    True
+
+    Args:
+      dist: A `Resampled`.
+      num_samples: Proposals to draw; with `target_stderr` the most to draw.
+      target_stderr: Stop as soon as the standard error of log Z, of every batch member, is at
+        most this. Since it is looked at after each doubling, the error at the stop is on the
+        lucky side by a little.
+      method: `"monte_carlo"`, the mean of a(z) over draws from the proposal.
+      batch_size: Proposals drawn at a time. By default chosen for speed and memory.
+      seed: Python `int`, or an `int32[2]` stateless seed; the same seed gives the same estimate.
+      progress: Whether to show a progress bar.
+
+    Returns:
+      estimate: A `LogNormalizer`.
+    """
+    if method != "monte_carlo":
+        raise ValueError(f"`method` must be 'monte_carlo'; got {method!r}.")
+    for name, value in (("num_samples", num_samples), ("batch_size", batch_size or 1)):
+        if int(value) != value or value < 1:
+            raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}.")
+    if target_stderr is not None and not target_stderr > 0:
+        raise ValueError(f"`target_stderr` must be positive; got {target_stderr!r}.")
+    if not tf.executing_eagerly():
+        raise RuntimeError(
+            "`estimate_log_normalizer` was called inside a tf.function; call it outside, and pass "
+            "its result in."
+        )
+    num_samples = int(num_samples)
+    numbers_per_draw = max(1, int(np.prod([*dist.batch_shape, *dist.event_shape])))
+    batch_size = min(
+        int(batch_size or max(16, min(_BATCH_SIZE, _NUMBERS_PER_BATCH // numbers_per_draw))),
+        num_samples,
+    )
+    seed = tfp.random.sanitize_seed(None) if seed is None else stateless_seed(seed)
+    sums_of_batches = _compile_sums(dist, seed)
+    bar = keras.utils.Progbar(num_samples, unit_name="sample") if progress else None
+    total, drawn, batches, chunk = None, 0, 0, 1
+    while drawn < num_samples:
+        size = min(batch_size, num_samples - drawn)
+        chunk = min(2 * chunk, _BATCHES_PER_CHUNK, (num_samples - drawn) // size)
+        sums = sums_of_batches(tf.constant(batches), tf.constant(chunk), tf.constant(size))
+        total = _add_sums(total, [np.asarray(s) for s in sums])
+        drawn, batches = drawn + chunk * size, batches + chunk
+        log_z, stderr = _log_mean_and_stderr(total, drawn)
+        if bar is not None:
+            bar.update(drawn, values=[("log_z", np.mean(log_z))], finalize=drawn >= num_samples)
+        if target_stderr is not None and np.all(stderr <= target_stderr):
+            break
+    return LogNormalizer(log_z, stderr, drawn, method)
+
+
+def _compile_sums(dist: Any, seed: tf.Tensor) -> Callable[..., list[tf.Tensor]]:
+    """A graph that sums a(z) and its square over batches of proposals, scaled by the largest."""
+
+    @functools.partial(tf.function, autograph=False)
+    def sums_of_batches(first, num_batches, batch_size):
+        def add_batch(i, largest, total, total_of_squares):
+            z = dist.proposal.sample(batch_size, seed=tf.random.fold_in(seed, first + i))
+            log_accept = tf.cast(dist.accept_log_prob(z), tf.float64)
+            new = tf.maximum(largest, tf.reduce_max(log_accept, axis=0))
+            scaled = tf.exp(log_accept - new)
+            shrink = tf.exp(largest - new)
+            total = total * shrink + tf.reduce_sum(scaled, axis=0)
+            total_of_squares = total_of_squares * shrink**2 + tf.reduce_sum(scaled**2, axis=0)
+            return i + 1, new, total, total_of_squares
+
+        zeros = tf.zeros(dist.batch_shape_tensor(), tf.float64)
+        _, *sums = tf.while_loop(
+            lambda i, *_: i < num_batches, add_batch, [0, zeros + _LOG_ZERO, zeros, zeros]
+        )
+        return sums
+
+    return sums_of_batches
+
+
+def _add_sums(a: list[np.ndarray] | None, b: list[np.ndarray]) -> list[np.ndarray]:
+    if a is None:
+        return b
+    largest = np.maximum(a[0], b[0])
+    return [
+        largest,
+        *(
+            x * np.exp(power * (a[0] - largest)) + y * np.exp(power * (b[0] - largest))
+            for power, x, y in zip((1, 2), a[1:], b[1:], strict=True)
+        ),
+    ]
+
+
+def _log_mean_and_stderr(sums: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log of the mean, and the standard error of that log to first order."""
+    largest, total, total_of_squares = sums
+    if np.any(np.isnan(total)):
+        raise ValueError("`accept_fn` returned NaN for a draw from the proposal.")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_mean = np.log(total) + largest - np.log(count)
+        # Var[a] / E[a]^2; rounding must not make it negative.
+        relative_variance = np.maximum(total_of_squares / total**2 * count - 1.0, 0.0)
+        stderr = np.sqrt(relative_variance / max(count - 1, 1)) if count > 1 else np.inf
+    return log_mean, np.where(np.isfinite(log_mean), stderr, np.inf)

@@ -1,0 +1,110 @@
+"""Who owns which variables, where TFP, tf_keras and Keras 3 meet.
+
+A `tf.Module`, and so every TFP distribution, finds variables by walking attributes. It
+stops at a Keras 3 layer, which is no `tf.Module` and whose `keras.Variable` is no
+`tf.Variable`; a Keras 3 layer in turn does not look into a distribution. Both are silent
+about it. What is here carries variables across.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+
+import keras
+import tensorflow as tf
+import tf_keras
+
+__all__ = ["build_networks", "keras3_layers", "tf_variables", "warn_if_not_owned"]
+
+
+def tf_variables(layer: keras.Layer) -> list[tf.Variable]:
+    """The `tf.Variable`s inside a Keras 3 layer's own variables, in its order.
+
+    TF's and tf_keras's optimizers take only these, Keras 3's take them, too.
+    """
+    return [v.value if isinstance(v, keras.Variable) else v for v in layer.variables]
+
+
+def keras3_layers(module: tf.Module) -> list[keras.Layer]:
+    """The outermost Keras 3 layers among the attributes of a module and its submodules."""
+    found = {}
+    for part in (module, *module.submodules):
+        for leaf in _leaves(vars(part).values()):
+            if isinstance(leaf, keras.Layer):
+                found[id(leaf)] = leaf
+    return list(found.values())
+
+
+def build_networks(distribution: tf.Module) -> None:
+    """Makes networks inside a TFP distribution create the variables they put off.
+
+    `tfb.AutoregressiveNetwork`, for one, has none until its first call. What is not built
+    before variables are counted would silently not be trained.
+    """
+    if all(_networks_built(distribution)):
+        return
+    with tf.init_scope():
+        shape = [1, *distribution.batch_shape, *distribution.event_shape]
+        # Only `log_prob` is cheap in a MAF; that zeros may lie outside the support is no
+        # matter, since the value is thrown away.
+        distribution.log_prob(tf.zeros(shape, distribution.dtype))
+    if not all(_networks_built(distribution)):
+        warnings.warn(
+            f"{distribution.name!r} holds networks that are not built, so their variables do not "
+            "exist yet and will be missed: call `build` on them first.",
+            stacklevel=3,
+        )
+
+
+def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
+    """Warns when a Keras 3 model is being fitted that does not own these variables.
+
+    Keras has no hook for this, so the model is looked for where `fit` left it: on the stack
+    of the trace.
+
+    Returns:
+      found: Whether `fit` of a Keras 3 model was found on the stack.
+    """
+    model = _model_being_fitted()
+    if model is None:
+        return False
+    owned = {id(v) for v in tf_variables(model)}
+    missing = [v for v in variables if id(v) not in owned]
+    if missing:
+        warnings.warn(
+            f"The Keras model {model.name!r} uses the distribution {name!r} but does not own "
+            f"{len(missing)} of its variables ({missing[0].name!r}, ...): they are neither trained "
+            "nor saved with the model. Keras 3 does not look into distributions; hold it as "
+            "`self.prior = tfp_lars.DistributionLayer(distribution)`.",
+            stacklevel=2,
+        )
+    return True
+
+
+def _model_being_fitted() -> keras.Model | None:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in ("fit", "train_on_batch"):
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, keras.Model):
+                return owner
+        frame = frame.f_back
+    return None
+
+
+def _networks_built(distribution: tf.Module) -> Iterator[bool]:
+    for layer in (*distribution.submodules, *keras3_layers(distribution)):
+        if isinstance(layer, (tf_keras.layers.Layer, keras.Layer)):
+            yield layer.built
+
+
+def _leaves(values: Iterable) -> Iterator:
+    for value in values:
+        if isinstance(value, dict):
+            yield from _leaves(value.values())
+        elif isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value

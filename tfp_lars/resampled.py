@@ -1,0 +1,547 @@
+"""`Resampled`: the plumbing between TFP's distributions and density, sampler and normalizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars import density, ownership, sampler
+from tfp_lars.acceptance import LogAcceptance
+from tfp_lars.normalizer import LogNormalizer, MovingAverage, estimate_log_normalizer
+
+__all__ = ["Resampled", "ResampledDistribution"]
+
+tfd = tfp.distributions
+
+_UNSET = object()
+
+
+class Resampled(tfd.Distribution):
+    """A proposal, resampled with a learned acceptance probability (LARS).
+
+    Draw `z` from the proposal `pi`, keep it with probability `a(z)`, else draw again; take the
+    `T`-th draw whatever it is. With `Z = E_pi[a]`, what is kept has the density
+
+        p_T(z) = pi(z) * (a(z) * (1 - alpha) / Z + alpha),    alpha = (1 - Z)**(T - 1)
+
+    which goes from the proposal at `T = 1` to `pi(z) * a(z) / Z` at `T = None`, resampling without
+    end.
+
+    #### Example
+
+    >>> prior = Resampled(
+    ...     proposal=tfd.MultivariateNormalDiag(tf.zeros(50)),
+    ...     accept_fn=AcceptanceNetwork(),
+    ...     T=100,
+    ... )
+    >>> z = prior.sample(7, seed=1)
+    >>> z.shape
+    TensorShape([7, 50])
+    >>> prior.log_prob(z).shape  # to train on: each call moves the average of Z
+    TensorShape([7])
+    >>> frozen = prior.freeze(num_samples=10_000, seed=2)  # to evaluate with
+    >>> bool(tf.reduce_all(frozen.log_prob(z) == frozen.log_prob(z)))
+    True
+
+    #### Training
+
+    With a `MovingAverage`, the default, `log_prob` is a function to take gradients of: its
+    gradient reaches `accept_fn`, the proposal and `z`, that of log Z included. Each call updates
+    the average once. In a VAE, pass the encoder's log density of `z`, so that `z` takes part in
+    the estimate of Z: `log_prob(z, target_log_prob=q.log_prob(z))`.
+
+    A Keras 3 model does not look into distributions: hold this one in a `DistributionLayer`, or
+    nothing of it is trained or saved.
+
+    #### Evaluation
+
+    `freeze` makes a distribution on the same networks with a fixed log Z, whose `log_prob` is a
+    pure function. Sampling needs no Z and is exact at any time.
+
+    #### Batches
+
+    Each member of the proposal's batch has its own Z and its own stream of draws. The cost of
+    sampling is set by the member with the smallest Z. `accept_fn` sees all members; a slice of
+    the batch shows it fewer of them.
+
+    #### Variables
+
+    `trainable_variables` lists the weights of `accept_fn` and of the proposal, once each, as
+    `tf.Variable`s. Of a plain function it lists the trainable variables that the function read
+    when it was first called, at construction. Freezing a Keras network with
+    `network.trainable = False` does not take its weights off the list.
+
+    #### References
+
+    M. Bauer and A. Mnih. Resampled Priors for Variational Autoencoders. AISTATS 2019.
+    """
+
+    def __init__(
+        self,
+        proposal: tfd.Distribution,
+        accept_fn: Callable[[tf.Tensor], tf.Tensor],
+        T: int | float | None = 100,
+        *,
+        from_logits: bool = False,
+        normalizer: MovingAverage | LogNormalizer | tf.Tensor | float | None = None,
+        max_attempts: int = 10**7,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "Resampled",
+    ):
+        """Wraps `proposal`.
+
+        Args:
+          proposal: Any TFP distribution with a single-tensor event, continuous or discrete, with
+            or without a batch shape.
+          accept_fn: The acceptance probability a(z), in [0, 1]: a function, a Keras 3 or tf_keras
+            model, or a `tf.Module`. It gets `z` of shape sample + batch + event and returns shape
+            sample + batch, or the same with a trailing 1. A Keras model gets one flat batch,
+            shape `[N]` + event (`[N, 1]` for scalar events). If it has a method `logits`, that is
+            called instead.
+          T: How many proposals a draw may take, the last of them kept untested: an integer of at
+            least 1, or `None` (also `math.inf`) for no limit.
+          from_logits: Whether `accept_fn` returns logits instead of probabilities.
+          normalizer: How log Z is known: a `MovingAverage` (default: a fresh one) or a fixed
+            value: a number, tensor, variable, or `LogNormalizer`, of shape `[]` or of the
+            proposal's batch shape.
+          max_attempts: Without a limit, how many proposals one draw may take before sampling
+            ends in an error.
+          validate_args: Whether to check values at run time, in graphs too.
+          allow_nan_stats: As in every TFP distribution.
+          name: Name of the distribution.
+        """
+        parameters = dict(locals())
+        with tf.name_scope(name) as name:
+            _check_proposal(proposal)
+            self._T = _check_truncation("T", T)
+            self._max_attempts = _check_max_attempts(max_attempts)
+            self._from_logits = bool(from_logits)
+            self._proposal = proposal
+            ownership.build_networks(proposal)
+            self._accept_fn = self._no_dependency(accept_fn)
+            self._log_accept = LogAcceptance(
+                accept_fn,
+                from_logits=self._from_logits,
+                batch_shape=proposal.batch_shape,
+                event_shape=proposal.event_shape,
+                dtype=tf.as_dtype(proposal.dtype),
+                validate_args=validate_args,
+            )
+            self._normalizer = _as_normalizer(
+                normalizer, proposal.batch_shape, self._log_accept.output_dtype
+            )
+            # A copy must share what was made here, not make it again.
+            parameters["normalizer"] = self._normalizer
+            self._compiled = _CompiledSampler(self)
+            self._ownership_checked = False
+            super().__init__(
+                dtype=proposal.dtype,
+                reparameterization_type=tfd.NOT_REPARAMETERIZED,
+                validate_args=validate_args,
+                allow_nan_stats=allow_nan_stats,
+                parameters=parameters,
+                name=name,
+            )
+
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        return {
+            "proposal": tfp.util.BatchedComponentProperties(),
+            "normalizer": tfp.util.ParameterProperties(event_ndims=0),
+        }
+
+    @property
+    def proposal(self) -> tfd.Distribution:
+        """The distribution that candidates are drawn from."""
+        return self._proposal
+
+    @property
+    def accept_fn(self) -> Callable[[tf.Tensor], tf.Tensor]:
+        """The acceptance function, as it was given."""
+        return self._accept_fn
+
+    @property
+    def T(self) -> int | None:
+        """How many proposals a draw may take; `None` for no limit."""
+        return self._T
+
+    @property
+    def from_logits(self) -> bool:
+        """Whether `accept_fn` was said to return logits."""
+        return self._from_logits
+
+    @property
+    def normalizer(self) -> MovingAverage | tf.Tensor | tf.Variable:
+        """The `MovingAverage`, or the fixed log Z."""
+        return self._normalizer
+
+    @property
+    def max_attempts(self) -> int:
+        """Without a limit `T`, how many proposals one draw may take."""
+        return self._max_attempts
+
+    def accept_log_prob(self, z: tf.Tensor, name: str = "accept_log_prob") -> tf.Tensor:
+        """`log a(z)`, of shape sample + batch: what ranks samples.
+
+        Args:
+          z: Shape sample + batch + event.
+          name: Name of the ops.
+
+        Returns:
+          log_accept: Shape sample + batch.
+        """
+        with self._name_and_control_scope(name):
+            return self._log_accept(self._broadcast_to_batch(self._convert(z)))
+
+    @property
+    def log_normalizer(self) -> tf.Tensor:
+        """The current log Z, of the batch shape. Draws nothing."""
+        if isinstance(self._normalizer, MovingAverage):
+            if tf.executing_eagerly() and self._normalizer.num_updates == 0:
+                raise ValueError(
+                    "`normalizer`, a MovingAverage, has no value before the first call of "
+                    "`log_prob`. Call that, or `freeze()` to estimate log Z."
+                )
+            return self._normalizer.log_z
+        return tf.broadcast_to(tf.convert_to_tensor(self._normalizer), self.batch_shape_tensor())
+
+    @property
+    def acceptance_rate(self) -> tf.Tensor:
+        """Z, the share of proposals that are accepted, of the batch shape."""
+        return tf.exp(self.log_normalizer)
+
+    @property
+    def truncation_weight(self) -> tf.Tensor:
+        """`(1 - Z)**(T - 1)`, the share of draws that are kept untested, of the batch shape."""
+        return tf.exp(density.log_truncation_weight(self.log_normalizer, self.T))
+
+    @property
+    def expected_attempts(self) -> tf.Tensor:
+        """`(1 - (1 - Z)**T) / Z`, how many proposals a draw takes in the mean, of batch shape."""
+        return tf.exp(density.log_expected_attempts(self.log_normalizer, self.T))
+
+    def freeze(self, estimate: LogNormalizer | tf.Tensor | float | None = None, **kwargs):
+        """A distribution on the same networks whose log Z is fixed.
+
+        Args:
+          estimate: log Z: a `LogNormalizer`, number or tensor. By default it is estimated.
+          **kwargs: Passed to `estimate_log_normalizer`: `num_samples`, `target_stderr`, `seed`, ...
+
+        Returns:
+          frozen: A `Resampled` that shares `accept_fn` and the proposal. `frozen.log_prob` is a
+            pure function: the same input gives the same output.
+        """
+        if estimate is None:
+            estimate = estimate_log_normalizer(self, **kwargs)
+        elif kwargs:
+            raise TypeError(
+                f"`freeze` got an `estimate` and also {sorted(kwargs)}, which are for making one."
+            )
+        return self.copy(normalizer=estimate)
+
+    def sample_with_attempts(
+        self, sample_shape=(), seed=None, name: str = "sample_with_attempts", *, T=_UNSET
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Draws, and how many proposals each of them took.
+
+        Args:
+          sample_shape: Integer, or shape of the draws.
+          seed: Python `int`, or an `int32[2]` stateless seed.
+          name: Name of the ops.
+          T: Overrides the truncation for this call.
+
+        Returns:
+          samples: Shape sample + batch + event.
+          attempts: `int32`, shape sample + batch; at most `T`.
+        """
+        with self._name_and_control_scope(name):
+            sample_shape, n = self._expand_sample_shape_to_vector(
+                tf.cast(sample_shape, tf.int32), "sample_shape"
+            )
+            samples, attempts = self._draw(n, seed, T)
+            samples = tf.reshape(samples, tf.concat([sample_shape, tf.shape(samples)[1:]], 0))
+            attempts = tf.reshape(attempts, tf.concat([sample_shape, tf.shape(attempts)[1:]], 0))
+            samples = self._set_sample_static_shape(samples, sample_shape)
+            event_ndims = self.event_shape.rank
+            return samples, tf.ensure_shape(
+                attempts, samples.shape[: samples.shape.rank - event_ndims]
+            )
+
+    def __getitem__(self, slices) -> Resampled:
+        """Slices the batch; needs a fixed log Z."""
+        if isinstance(self._normalizer, MovingAverage):
+            raise ValueError(
+                "`normalizer` is a MovingAverage, which cannot be sliced with the batch: "
+                "`freeze()` the distribution first, then slice."
+            )
+        return super().__getitem__(slices)
+
+    def _batch_shape(self):
+        return self.proposal.batch_shape
+
+    def _batch_shape_tensor(self, **_):
+        return self.proposal.batch_shape_tensor()
+
+    def _event_shape(self):
+        return self.proposal.event_shape
+
+    def _event_shape_tensor(self):
+        return self.proposal.event_shape_tensor()
+
+    def _default_event_space_bijector(self):
+        return self.proposal.experimental_default_event_space_bijector()
+
+    def _log_prob(self, z, target_log_prob=None):
+        """The log density, log p_T(z).
+
+        With a `MovingAverage`, `z` of shape `[R]` is a batch of `R` training points, and one call
+        is one update. `target_log_prob`, of shape sample + batch, is the log density of `z` under
+        what it was drawn from (the encoder of a VAE); with it, `z` takes part in the estimate.
+        """
+        log_proposal = self.proposal.log_prob(z)
+        if target_log_prob is not None:
+            target_log_prob = self._check_target(target_log_prob, log_proposal)
+        if self.T == 1:
+            return log_proposal
+        z = self._broadcast_to_batch(z)
+        if isinstance(self._normalizer, MovingAverage):
+            return self._log_prob_moving(z, log_proposal, target_log_prob)
+        log_accept = self._log_accept(z)
+        log_z = tf.cast(self._normalizer, log_accept.dtype)
+        return log_proposal + density.log_ratio(log_accept, log_z, self.T)
+
+    def _log_prob_moving(self, z, log_proposal, target_log_prob):
+        self._warn_if_not_owned()
+        batch_and_event = tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
+        flat_z = tf.reshape(z, tf.concat([[-1], batch_and_event], 0))  # [R] + B + event
+        flat_z = tf.ensure_shape(flat_z, [None, *self.batch_shape, *self.event_shape])
+        log_weight = None
+        if target_log_prob is not None:
+            shape = tf.concat([[-1], self.batch_shape_tensor()], 0)
+            log_weight = tf.reshape(log_proposal - target_log_prob, shape)
+        log_accept, log_z = self._normalizer.evaluate(
+            self._log_accept, self.proposal, flat_z, log_weight
+        )
+        log_ratio = density.log_ratio(log_accept, log_z, self.T)
+        return log_proposal + tf.reshape(log_ratio, tf.shape(log_proposal))
+
+    def _sample_n(self, n, seed=None, T=_UNSET):
+        """`T` overrides the truncation for this call. The draws carry no gradient.
+
+        The same `seed`, an `int` or a stateless `int32[2]`, gives the same draws in eager mode and
+        in graphs.
+        """
+        return self._draw(n, seed, T)[0]
+
+    def _draw(self, n, seed, T):
+        """`n` draws of each batch member, `[n] + B + event`, and their attempts, `[n] + B`."""
+        T = self.T if T is _UNSET else _check_truncation("T", T)
+        seed = tfp.random.sanitize_seed(None) if seed is None else sampler.stateless_seed(seed)
+        if T == 1:
+            samples = self.proposal.sample(n, seed=seed)
+            attempts = tf.ones(tf.concat([[n], self.batch_shape_tensor()], 0), tf.int32)
+        else:
+            samples, attempts = self._compiled(n, T or 0, seed)
+        # A pathwise gradient through accept or reject would be wrong.
+        return tf.stop_gradient(samples), attempts
+
+    def _convert(self, z):
+        return tf.convert_to_tensor(z, dtype=self.dtype, name="z")
+
+    def _broadcast_to_batch(self, z):
+        """`z` with all of the batch dimensions, so that each member sees a z of its own."""
+        event_ndims = self.event_shape.rank
+        lead = z.shape[: z.shape.rank - event_ndims]
+        if self.batch_shape.rank == 0 or lead[-self.batch_shape.rank :] == self.batch_shape:
+            return z
+        event_shape = tf.shape(z)[z.shape.rank - event_ndims :]
+        lead_shape = tf.broadcast_dynamic_shape(
+            tf.shape(z)[: z.shape.rank - event_ndims], self.batch_shape_tensor()
+        )
+        shape = tf.broadcast_static_shape(lead, self.batch_shape).concatenate(
+            z.shape[z.shape.rank - event_ndims :]
+        )
+        return tf.ensure_shape(tf.broadcast_to(z, tf.concat([lead_shape, event_shape], 0)), shape)
+
+    def _check_target(self, target_log_prob, log_proposal):
+        target_log_prob = tf.convert_to_tensor(target_log_prob, dtype_hint=log_proposal.dtype)
+        if target_log_prob.dtype != log_proposal.dtype:
+            raise TypeError(
+                f"`target_log_prob` has type {target_log_prob.dtype.name}; expected "
+                f"{log_proposal.dtype.name}, the type of the proposal's log_prob."
+            )
+        if not target_log_prob.shape.is_compatible_with(log_proposal.shape):
+            raise ValueError(
+                f"`target_log_prob` has shape {tuple(target_log_prob.shape)}; expected "
+                f"{tuple(log_proposal.shape)}, one log density for each z. Sum over the "
+                "dimensions of an event with `tfd.Independent`."
+            )
+        return target_log_prob
+
+    def _warn_if_not_owned(self):
+        # `fit` traces, so a look at the stack in eager mode would be in vain.
+        if not self._ownership_checked and not tf.executing_eagerly():
+            self._ownership_checked = ownership.warn_if_not_owned(self.variables, self.name)
+
+
+ResampledDistribution = Resampled
+
+
+class _CompiledSampler:
+    """Runs the sampler of a distribution, as a graph of its own where the caller is eager.
+
+    Not a `tf.Module`, so that a graph is no part of what checkpoints and SavedModels hold.
+    """
+
+    def __init__(self, dist: Resampled):
+        self._dist = dist
+        self._graph = None
+
+    def __call__(self, n, T: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        n, T = tf.convert_to_tensor(n, tf.int32), tf.constant(T, tf.int32)
+        if not tf.executing_eagerly():
+            draws = self._draw(n, T, seed)
+            with tf.control_dependencies(self._assertions(draws)):
+                samples, attempts = tf.identity(draws.samples), tf.identity(draws.attempts)
+        else:
+            if self._graph is None:
+                # Not autograph: it would rewrite the user's functions, with warnings about lambdas.
+                self._graph = tf.function(self._draw, autograph=False)
+            draws = self._graph(n, T, seed)
+            samples, attempts = draws.samples, draws.attempts
+            if draws.gave_up:
+                raise RuntimeError(self._gave_up_message(draws).numpy().decode())
+            if draws.invalid:
+                raise ValueError(self._dist._log_accept.complaint)
+        batch, event = self._dist.batch_shape_tensor(), self._dist.event_shape_tensor()
+        samples = tf.reshape(samples, tf.concat([[n], batch, event], 0))
+        return samples, tf.reshape(attempts, tf.concat([[n], batch], 0))
+
+    def _draw(self, n, T, seed) -> sampler.Draws:
+        dist = self._dist
+        return sampler.draw(
+            lambda block, seed: dist.proposal.sample(block, seed=seed),
+            dist._log_accept,
+            n,
+            T,
+            seed,
+            num_streams=_size(dist.batch_shape, dist.batch_shape_tensor),
+            event_size=_size(dist.event_shape, dist.event_shape_tensor),
+            dtype=tf.as_dtype(dist.dtype),
+            max_attempts=dist.max_attempts,
+        )
+
+    def _assertions(self, draws: sampler.Draws) -> list[tf.Operation]:
+        gave_up = tf.debugging.Assert(tf.logical_not(draws.gave_up), [self._gave_up_message(draws)])
+        if not self._dist.validate_args:
+            return [gave_up]
+        complaint = self._dist._log_accept.complaint
+        return [gave_up, tf.debugging.Assert(tf.logical_not(draws.invalid), [complaint])]
+
+    def _gave_up_message(self, draws: sampler.Draws) -> tf.Tensor:
+        return tf.strings.format(
+            "Resampling without end (T=None): a draw took more than max_attempts="
+            + str(self._dist.max_attempts)
+            + " proposals; the acceptance rate seems to be about {}. Raise `max_attempts`, pass a "
+            "finite `T`, or see whether `accept_fn` accepts anything.",
+            tf.reduce_min(draws.acceptance_rate),
+        )
+
+
+def _size(static_shape: tf.TensorShape, shape_fn: Callable[[], tf.Tensor]) -> int | tf.Tensor:
+    static = static_shape.num_elements()
+    return tf.reduce_prod(shape_fn()) if static is None else static
+
+
+def _check_proposal(proposal: Any) -> None:
+    if not isinstance(proposal, tfd.Distribution):
+        raise TypeError(f"`proposal` must be a TFP distribution; got {proposal!r}.")
+    if isinstance(proposal, tfd.JointDistribution) or tf.nest.is_nested(proposal.dtype):
+        raise TypeError(
+            f"`proposal` must have a single tensor as its event; {proposal.name!r} is joint, with "
+            f"events of type {proposal.dtype}. `tfd.Blockwise` makes one tensor of several."
+        )
+    if proposal.event_shape.rank is None:
+        raise ValueError(
+            f"`proposal` must have an event shape of known rank; that of {proposal.name!r} is "
+            "unknown."
+        )
+
+
+def _check_truncation(name: str, T: Any) -> int | None:
+    if T is None or (isinstance(T, float) and math.inf == T):
+        return None
+    if isinstance(T, (bool, np.bool_)) or not isinstance(T, (int, np.integer)):
+        raise TypeError(
+            f"`{name}` must be an integer of at least 1, or None for resampling without end; "
+            f"got {T!r} of type {type(T).__name__}."
+        )
+    if not 1 <= T < 2**31:
+        raise ValueError(
+            f"`{name}` must be an integer from 1 to 2**31 - 1, or None for resampling without end; "
+            f"got {T!r}."
+        )
+    return int(T)
+
+
+def _check_max_attempts(max_attempts: Any) -> int:
+    if not isinstance(max_attempts, (int, np.integer)) or not 1 <= max_attempts <= 2**30:
+        raise ValueError(
+            f"`max_attempts` must be an integer from 1 to 2**30; got {max_attempts!r}."
+        )
+    return int(max_attempts)
+
+
+def _as_normalizer(
+    normalizer: Any, batch_shape: tf.TensorShape, dtype: tf.DType
+) -> MovingAverage | tf.Tensor | tf.Variable:
+    if normalizer is None:
+        if tf.inside_function():
+            raise ValueError(
+                "`normalizer`: a distribution that is built inside a tf.function cannot make a "
+                "MovingAverage of its own; pass one that was made outside, or a fixed log Z."
+            )
+        normalizer = MovingAverage()
+    if isinstance(normalizer, MovingAverage):
+        normalizer.build(batch_shape, dtype)
+        return normalizer
+    log_z = normalizer.log_z if isinstance(normalizer, LogNormalizer) else normalizer
+    if not isinstance(log_z, tf.Variable):
+        if not tf.is_tensor(log_z):
+            log_z = _as_number(log_z, dtype)
+        _check_log_z(log_z)
+    if log_z.dtype != dtype:
+        raise TypeError(
+            f"`normalizer` (a fixed log Z) has type {log_z.dtype.name}; expected {dtype.name}."
+        )
+    if not (log_z.shape.rank == 0 or log_z.shape.is_compatible_with(batch_shape)):
+        raise ValueError(
+            f"`normalizer` (a fixed log Z) has shape {log_z.shape}; expected () or {batch_shape}, "
+            "the batch shape of the proposal."
+        )
+    return log_z
+
+
+def _as_number(log_z: Any, dtype: tf.DType) -> tf.Tensor:
+    try:
+        return tf.constant(np.asarray(log_z, dtype.as_numpy_dtype))
+    except (TypeError, ValueError):
+        raise TypeError(
+            "`normalizer` must be a MovingAverage, a LogNormalizer, or a fixed log Z (a number, "
+            f"tensor or variable); got {log_z!r}."
+        ) from None
+
+
+def _check_log_z(log_z: tf.Tensor) -> None:
+    value = tf.get_static_value(log_z)
+    if value is not None and not np.all(value <= 1e-5):
+        raise ValueError(
+            f"`normalizer` is log Z, at most 0, since Z is a probability; got {value}. If this is "
+            "Z itself, pass its log."
+        )
