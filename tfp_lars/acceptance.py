@@ -246,12 +246,14 @@ class LogAcceptance(tf.Module):
 
 
 def _log_probability(a: tf.Tensor) -> tf.Tensor:
-    """`log a`, with a gradient of 0 instead of NaN where a hard rule says `a = 0`."""
-    positive = tf.logical_not(a <= 0.0)  # NaN stays NaN
-    log_a = tf.math.log(tf.where(positive, a, tf.ones_like(a)))
-    log_a = tf.where(positive, log_a, tf.constant(-np.inf, a.dtype))
-    # log of a negative number is NaN, not a certain rejection.
-    return tf.where(a < 0.0, tf.constant(np.nan, a.dtype), log_a)
+    """`log a`, with a gradient of 0 instead of NaN where a hard rule says `a = 0`.
+
+    NaN and negative values stay, or become, NaN. Nothing here negates a comparison: in a graph,
+    TF turns `not (a <= 0)` into `a > 0`, which is another thing for NaN.
+    """
+    impossible = tf.equal(a, 0.0)
+    log_a = tf.math.log(tf.where(impossible, tf.ones_like(a), a))
+    return tf.where(impossible, tf.constant(-np.inf, a.dtype), log_a)
 
 
 def _network(accept_fn: Any) -> Any:

@@ -191,8 +191,9 @@ class MovingAverage(tf.Module):
         num_updates = self._num_updates.read_value()
         old = self._log_z.read_value()
         fresh = tf.equal(num_updates, 0)
-        # An average that has seen nothing has no value to hold on to.
-        holding = tf.logical_and(self._held.read_value(), tf.logical_not(fresh))
+        held = self._held.read_value()
+        # An average that has seen nothing has no value to go by.
+        by_value = tf.logical_and(held, tf.logical_not(fresh))
 
         def current():
             draws = proposal.sample(self.num_samples, seed=self._seed_of(num_updates))
@@ -205,7 +206,7 @@ class MovingAverage(tf.Module):
             log_accept = log_accept_fn(z)
             return log_accept, tf.broadcast_to(old, tf.shape(log_accept)[1:])
 
-        log_accept, log_current = tf.cond(holding, value_only, current)
+        log_accept, log_current = tf.cond(by_value, value_only, current)
         log_accept.set_shape([z.shape[0], *self._log_z.shape])
         log_current.set_shape(self._log_z.shape)
         if log_weight is not None:
@@ -213,12 +214,11 @@ class MovingAverage(tf.Module):
         log_smooth = tf.stop_gradient(
             tf.where(fresh, log_current, _log_mix(old, log_current, self.decay))
         )
-        log_smooth = tf.where(holding, tf.broadcast_to(old, tf.shape(log_smooth)), log_smooth)
         new = log_smooth if log_weight is None else _log_mean_exp(log_smooth)
-        self._update(tf.where(holding, old, _mean_over_replicas(new)), holding)
-        return log_accept, tf.where(
-            holding, log_smooth, _value_and_gradient(log_smooth, log_current)
-        )
+        self._log_z.assign(tf.where(held, old, _mean_over_replicas(new)))
+        self._num_updates.assign_add(tf.where(held, tf.zeros([], tf.int64), 1))
+        log_z = _value_and_gradient(log_smooth, log_current)
+        return log_accept, tf.where(by_value, old, log_z)
 
     def _with_target(self, log_current, log_accept, log_weight):
         """Z_r: the estimate of each data point, its own sample included."""
@@ -232,10 +232,6 @@ class MovingAverage(tf.Module):
         if context is None or context.num_replicas_in_sync == 1:
             return seed
         return tf.random.fold_in(seed, context.replica_id_in_sync_group)
-
-    def _update(self, log_z: tf.Tensor, holding: tf.Tensor) -> None:
-        self._log_z.assign(log_z)
-        self._num_updates.assign_add(tf.where(holding, tf.zeros([], tf.int64), 1))
 
     def _check_built(self) -> None:
         if self._log_z is None:

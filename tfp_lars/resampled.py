@@ -309,6 +309,11 @@ class Resampled(tfd.Distribution):
             target_log_prob = self._check_target(target_log_prob, log_proposal)
         if self.T == 1:
             return log_proposal
+        if log_proposal.dtype != self._log_accept.output_dtype:
+            raise TypeError(
+                f"`accept_fn` returned {self._log_accept.output_dtype.name}, but the proposal's "
+                f"log_prob is {log_proposal.dtype.name}: `accept_fn` must return that, too."
+            )
         z = self._broadcast_to_batch(z)
         if isinstance(self._normalizer, MovingAverage):
             return self._log_prob_moving(z, log_proposal, target_log_prob)

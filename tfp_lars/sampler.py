@@ -223,7 +223,9 @@ def _keep(
 
 
 def _any_invalid(log_accept: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_any(tf.logical_not(log_accept <= 1e-5))
+    # Rounding may carry a probability a little above 1. `not (x <= 1e-5)` would be shorter, but
+    # TF's graph optimizer turns it into `x > 1e-5`, which is false for NaN.
+    return tf.reduce_any(tf.logical_or(tf.math.is_nan(log_accept), log_accept > 1e-5))
 
 
 def _mark_nan(z: tf.Tensor, log_accept: tf.Tensor) -> tf.Tensor:

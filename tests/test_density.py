@@ -1,0 +1,186 @@
+"""The formulas of p_T, against the recursion they solve and against quadrature."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars import density
+from tfp_lars.resampled import Resampled
+
+tfd = tfp.distributions
+
+TRUNCATIONS = [1, 2, 5, 100, None]
+
+
+def test_closed_form_solves_the_sampling_recursion():
+    """One more trial: keep this draw, or start again with one trial fewer."""
+    proposal, accept = np.array([0.5, 0.3, 0.2]), np.array([0.9, 0.1, 0.4])
+    z = np.sum(proposal * accept)
+    expected = proposal  # T = 1
+    for T in range(1, 30):
+        actual = proposal * np.exp(density.log_ratio(np.log(accept), np.log(z), T))
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
+        expected = proposal * accept + (1 - z) * expected
+
+
+@pytest.mark.parametrize("z", [1e-12, 1e-3, 0.3, 0.999, 1.0])
+@pytest.mark.parametrize("T", [1, 2, 3, 17])
+def test_weights_are_sums_over_the_tests(z, T):
+    powers = (1.0 - z) ** np.arange(T)
+    log_z = np.log(np.float64(z))
+    np.testing.assert_allclose(
+        np.exp(density.log_truncation_weight(log_z, T)), powers[-1], rtol=1e-12, atol=1e-200
+    )
+    np.testing.assert_allclose(
+        np.exp(density.log_expected_attempts(log_z, T)), powers.sum(), rtol=1e-12
+    )
+
+
+def test_without_end_attempts_are_one_over_z_and_nothing_is_truncated():
+    log_z = tf.math.log(tf.constant([0.25, 1e-20], tf.float64))
+    np.testing.assert_allclose(np.exp(density.log_expected_attempts(log_z, None)), [4.0, 1e20])
+    assert np.all(np.exp(density.log_truncation_weight(log_z, None)) == 0.0)
+
+
+def test_float32_keeps_its_digits_where_z_is_tiny():
+    """`(1 - (1 - Z)**99) / Z` in float32 is 0 at Z = 1e-8; it should be 99."""
+    log_z = tf.constant(np.log([1e-8, 1e-20, 1e-30, 1e-300]), tf.float32)
+    actual = np.exp(density.log_ratio(tf.zeros(4), log_z, T=100))
+    np.testing.assert_allclose(actual, 100.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+@pytest.mark.parametrize("T", [1, 2, 3, 10, 100, 10**6, None])
+def test_values_and_gradients_are_finite_over_the_promised_range(T, dtype):
+    logits, z = np.array(
+        list(
+            itertools.product(
+                [-1e4, -100.0, -1.0, 0.0, 1.0, 100.0, 1e4],
+                [1e-30, 1e-10, 1e-3, 0.5, 1 - 1e-6, 1 - 1e-7, 1.0],
+            )
+        )
+    ).T
+    logits = tf.constant(logits, dtype)
+    log_z = tf.constant(np.log(z), dtype)
+    with tf.GradientTape() as tape:
+        tape.watch([logits, log_z])
+        value = density.log_ratio(tf.math.log_sigmoid(logits), log_z, T)
+    gradients = tape.gradient(value, [logits, log_z], unconnected_gradients="zero")
+    for x in (value, *gradients):
+        assert np.all(np.isfinite(x))
+
+
+@pytest.mark.parametrize("T", [2, 3, 50])
+@pytest.mark.parametrize("z", [1e-25, 1e-6, 0.4, 1 - 1e-9, 1.0])
+def test_gradient_is_that_of_the_formula(T, z):
+    """The derivative of the sum over the tests, taken term by term."""
+    accept = 0.7
+    t = np.arange(T - 1)
+    failures = (1.0 - z) ** t  # of the first t tests
+    ratio = accept * failures.sum() + (1.0 - z) ** (T - 1)
+    slope = accept * np.sum(-t * (1.0 - z) ** np.maximum(t - 1, 0)) - (T - 1) * (1.0 - z) ** (T - 2)
+    log_accept = tf.constant(np.log(accept), tf.float64)
+    log_z = tf.constant(np.log(z), tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch([log_accept, log_z])
+        value = density.log_ratio(log_accept, log_z, T)
+    by_accept, by_z = tape.gradient(value, [log_accept, log_z])
+    np.testing.assert_allclose(value, np.log(ratio), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(by_accept, accept * failures.sum() / ratio, rtol=1e-9)
+    np.testing.assert_allclose(by_z, z * slope / ratio, rtol=1e-6, atol=1e-12)
+
+
+def test_impossible_candidates_leave_the_gradient_finite():
+    log_accept = tf.constant([-np.inf, -1.0])
+    with tf.GradientTape() as tape:
+        tape.watch(log_accept)
+        value = density.log_ratio(log_accept, tf.constant(-2.0), T=5)
+    np.testing.assert_allclose(value[0], density.log_truncation_weight(-2.0, 5), rtol=1e-6)
+    assert tape.gradient(value, log_accept)[0] == 0.0
+
+
+def wavy(z):
+    return 0.05 + 0.9 * tf.sin(3.0 * z) ** 2
+
+
+PROPOSALS_1D = {
+    "normal": (lambda: tfd.Normal(tf.constant(0.3, tf.float64), 1.2), (-15.0, 15.0)),
+    "mixture": (
+        lambda: tfd.MixtureSameFamily(
+            tfd.Categorical(probs=tf.constant([0.3, 0.7], tf.float64)),
+            tfd.Normal(tf.constant([-2.0, 1.0], tf.float64), tf.constant([0.5, 1.0], tf.float64)),
+        ),
+        (-12.0, 12.0),
+    ),
+    # Tails beyond 3,000 hold 3e-11 of this one.
+    "student": (lambda: tfd.StudentT(tf.constant(3.0, tf.float64), 0.0, 1.0), (-3e3, 3e3)),
+    "uniform": (lambda: tfd.Uniform(tf.constant(-1.0, tf.float64), 2.0), (-1.0, 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", PROPOSALS_1D)
+def test_density_integrates_to_one_in_1d(name):
+    make, (low, high) = PROPOSALS_1D[name]
+    proposal = make()
+    # Midpoints: exact at the edges of the uniform; fine enough for the waves of a(z).
+    edges = np.linspace(low, high, 2_000_001)
+    grid, step = 0.5 * (edges[1:] + edges[:-1]), edges[1] - edges[0]
+    z = np.sum(proposal.prob(grid) * wavy(grid)) * step
+    for T in TRUNCATIONS:
+        dist = Resampled(proposal, wavy, T=T, normalizer=np.log(z))
+        np.testing.assert_allclose(np.sum(dist.prob(grid)) * step, 1.0, atol=1e-6, err_msg=str(T))
+
+
+def test_density_integrates_to_one_in_2d():
+    proposal = tfd.MultivariateNormalTriL(
+        tf.zeros(2, tf.float64), tf.constant([[1.0, 0.0], [0.6, 0.8]], tf.float64)
+    )
+
+    def accept_fn(x):
+        return tf.sigmoid(4.0 * tf.sin(2.0 * x[..., 0]) * x[..., 1] - 1.0)
+
+    axis = np.linspace(-9.0, 9.0, 1201)
+    step = axis[1] - axis[0]
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
+    z = np.sum(proposal.prob(grid) * accept_fn(grid)) * step**2
+    for T in TRUNCATIONS:
+        dist = Resampled(proposal, accept_fn, T=T, normalizer=np.log(z))
+        np.testing.assert_allclose(np.sum(dist.prob(grid)) * step**2, 1.0, atol=1e-6)
+
+
+def test_mass_sums_to_one_on_a_categorical():
+    probs, accept = np.array([0.1, 0.2, 0.3, 0.4]), tf.constant([0.9, 0.2, 0.0, 0.6])
+    z = np.sum(probs * accept)
+    for T in TRUNCATIONS:
+        dist = Resampled(
+            tfd.Categorical(probs=probs.astype(np.float32)),
+            lambda i: tf.gather(accept, i),
+            T=T,
+            normalizer=np.log(z),
+        )
+        np.testing.assert_allclose(np.sum(dist.prob(np.arange(4))), 1.0, atol=1e-6)
+
+
+def test_mass_sums_to_one_on_all_states_of_eight_bits():
+    states = np.array(list(itertools.product([0, 1], repeat=8)), np.int32)
+    proposal = tfd.Independent(
+        tfd.Bernoulli(probs=tf.linspace(tf.constant(0.1, tf.float64), 0.9, 8)), 1
+    )
+
+    def accept_fn(x):
+        return tf.sigmoid(tf.cast(tf.reduce_sum(x, -1), tf.float64) - 5.0)
+
+    z = np.sum(proposal.prob(states) * accept_fn(states))
+    for T in TRUNCATIONS:
+        dist = Resampled(proposal, accept_fn, T=T, normalizer=np.log(z))
+        np.testing.assert_allclose(np.sum(dist.prob(states)), 1.0, atol=1e-12)
+
+
+def test_truncation_at_one_is_the_proposal_to_the_last_bit():
+    proposal = tfd.StudentT(3.0, 0.1, 1.7)
+    x = np.linspace(-50.0, 50.0, 1001, dtype=np.float32)
+    dist = Resampled(proposal, tf.sigmoid, T=1)
+    np.testing.assert_array_equal(dist.log_prob(x), proposal.log_prob(x))

@@ -1,0 +1,393 @@
+"""Z: Algorithm 1 step by step, its gradient against the exact one, Monte Carlo against known Z."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tests.bounds import normal_bound
+from tfp_lars import LogNormalizer, MovingAverage, Resampled, estimate_log_normalizer, sampler
+
+tfd = tfp.distributions
+
+
+def accept_fn(z):
+    return tf.sigmoid(2.0 * z - 1.0)
+
+
+def make(decay=0.9, num_samples=64, T=None, seed=3, proposal=None, fn=accept_fn):
+    average = MovingAverage(num_samples, decay, seed=seed)
+    return Resampled(proposal or tfd.Normal(0.2, 1.1), fn, T=T, normalizer=average)
+
+
+def current_estimate(dist, step):
+    """Z_S of the paper, for the draws of the given update."""
+    average = dist.normalizer
+    seed = tf.random.fold_in(sampler.stateless_seed(average.seed), step)
+    draws = dist.proposal.sample(average.num_samples, seed=seed)
+    return np.mean(accept_fn(draws).numpy().astype(np.float64), axis=0)
+
+
+def test_first_call_starts_the_average_at_the_current_estimate():
+    dist = make()
+    dist.log_prob([0.1, 0.5])
+    np.testing.assert_allclose(dist.acceptance_rate, current_estimate(dist, 0), rtol=1e-6)
+
+
+def test_average_moves_as_in_the_paper_without_a_target():
+    dist, epsilon = make(decay=0.9), 0.1
+    expected = None
+    for step in range(5):
+        dist.log_prob([0.1, 0.5, -2.0])
+        z = current_estimate(dist, step)
+        expected = z if expected is None else (1 - epsilon) * expected + epsilon * z
+        np.testing.assert_allclose(dist.acceptance_rate, expected, rtol=1e-5)
+    assert dist.normalizer.num_updates == 5
+
+
+def test_average_moves_as_in_the_paper_with_a_target():
+    """Lines 2 to 7 of Algorithm 1, in probability space, for each data point."""
+    dist, epsilon, S = make(decay=0.99), 0.01, 64
+    q = tfd.Normal(1.0, 0.5)
+    expected = None
+    for step in range(4):
+        z = q.sample(7, seed=[step, 0])
+        log_prob = dist.log_prob(z, target_log_prob=q.log_prob(z))
+        z_s = current_estimate(dist, step)
+        ratio = (dist.proposal.prob(z) / q.prob(z)).numpy().astype(np.float64)
+        z_curr = (S * z_s + ratio * accept_fn(z)) / (S + 1)
+        z_smooth = z_curr if expected is None else (1 - epsilon) * expected + epsilon * z_curr
+        expected = np.mean(z_smooth)
+        np.testing.assert_allclose(dist.acceptance_rate, expected, rtol=1e-5)
+        np.testing.assert_allclose(
+            log_prob, np.log(dist.proposal.prob(z) * accept_fn(z) / z_smooth), rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("T", [3, None])
+def test_gradient_is_that_of_algorithm_1(T):
+    """The paper's lines in probability space, differentiated, against ours in log space."""
+    slope, S, epsilon = tf.Variable(2.0), 64, 0.25
+    dist = make(decay=1 - epsilon, T=T, fn=lambda z: tf.sigmoid(slope * z - 1.0))
+    q = tfd.Normal(1.0, 0.5)
+    z = q.sample(5, seed=[1, 1])
+    dist.log_prob(z, target_log_prob=q.log_prob(z))
+    old = dist.acceptance_rate
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        ours = tf.reduce_mean(dist.log_prob(z, target_log_prob=q.log_prob(z)))
+    actual = tape.gradient(ours, [slope, z])
+
+    seed = tf.random.fold_in(sampler.stateless_seed(3), 1)
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        a = tf.sigmoid(slope * z - 1.0)
+        z_s = tf.reduce_mean(tf.sigmoid(slope * dist.proposal.sample(S, seed=seed) - 1.0))
+        ratio = tf.stop_gradient(dist.proposal.prob(z) / q.prob(z))
+        z_curr = (S * z_s + ratio * a) / (S + 1)
+        z_smooth = (1 - epsilon) * old + epsilon * z_curr
+        z_r = z_curr + tf.stop_gradient(z_smooth - z_curr)
+        alpha = 0.0 if T is None else (1 - z_r) ** (T - 1)
+        theirs = tf.reduce_mean(
+            dist.proposal.log_prob(z) + tf.math.log(a * (1 - alpha) / z_r + alpha)
+        )
+    expected = tape.gradient(theirs, [slope, z])
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    for x, y in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+
+
+def exact_gradient(loss_fn, variables):
+    with tf.GradientTape() as tape:
+        loss = loss_fn()
+    return [g.numpy() for g in tape.gradient(loss, variables)]
+
+
+@pytest.mark.parametrize("T", [5, None])
+@pytest.mark.parametrize("with_target", [False, True])
+def test_expected_gradient_is_the_gradient_of_the_exact_density(T, with_target, num_seeds=400):
+    """Mean over seeds against quadrature, for `accept_fn` and for a trainable proposal.
+
+    Without the gradient of log Z the same comparison fails, by far.
+    """
+    slope, loc = tf.Variable(1.5, dtype=tf.float64), tf.Variable(0.3, dtype=tf.float64)
+    variables = [slope, loc]
+
+    def fn(z):
+        return tf.sigmoid(slope * z - 1.0)
+
+    proposal = tfd.Normal(loc, tf.constant(1.1, tf.float64))
+    q = tfd.Normal(tf.constant(0.8, tf.float64), 0.7)
+    z = q.sample(50, seed=[5, 5])
+    grid = tf.linspace(tf.constant(-10.0, tf.float64), 10.0, 4001)
+
+    def exact_loss(stop_z=False):
+        z_exact = tf.reduce_sum(proposal.prob(grid) * fn(grid)) * (grid[1] - grid[0])
+        z_exact = tf.stop_gradient(z_exact) if stop_z else z_exact
+        a = fn(z)
+        alpha = 0.0 if T is None else (1 - z_exact) ** (T - 1)
+        log_p = proposal.log_prob(z) + tf.math.log(a * (1 - alpha) / z_exact + alpha)
+        return -tf.reduce_mean(log_p)
+
+    dist = make(decay=0.9, num_samples=512, T=T, proposal=proposal, fn=fn)
+    target = {"target_log_prob": q.log_prob(z)} if with_target else {}
+
+    @tf.function
+    def gradient():
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(dist.log_prob(z, **target))
+        return tape.gradient(loss, variables)
+
+    for _ in range(40):  # until the average has forgotten its first value
+        gradient()
+    samples = np.array([gradient() for _ in range(num_seeds)])
+    # Neighbours share an average that moves with a time constant of 10.
+    blocks = samples.reshape(20, -1, 2).mean(1)
+    mean, stderr = blocks.mean(0), blocks.std(0, ddof=1) / np.sqrt(20)
+    # With 20 blocks the t law has heavier tails than the normal: 7 is a false-alarm rate of 5e-6.
+    # `z` here is one fixed sample, so its reweighted part is biased by 1/S of itself.
+    slack = 2e-3 if with_target else 2e-4
+    exact = exact_gradient(exact_loss, variables)
+    assert np.all(np.abs(mean - exact) < 7 * stderr + slack)
+    wrong = exact_gradient(lambda: exact_loss(stop_z=True), variables)
+    assert np.all(np.abs(mean - wrong) > 7 * stderr + slack)
+
+
+def test_no_gradient_flows_through_discrete_draws():
+    logits = tf.Variable([0.1, 0.2, 0.3])
+    dist = make(
+        proposal=tfd.Categorical(logits=logits),
+        fn=lambda i: tf.gather(tf.constant([0.2, 0.5, 0.9]), i),
+    )
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(dist.log_prob([0, 1, 2]))
+    gradient = tape.gradient(value, logits)
+    np.testing.assert_allclose(gradient, 1.0 - 3.0 * tf.nn.softmax(logits), atol=1e-6)
+
+
+def test_rates_of_1e_minus_20_train():
+    offset = tf.Variable(-46.0)  # logits: a(z) is about 1e-20
+    dist = Resampled(tfd.Normal(0.2, 1.1), lambda z: 2.0 * z + offset, T=None, from_logits=True)
+    with tf.GradientTape() as tape:
+        tape.watch(offset)
+        value = tf.reduce_mean(dist.log_prob([0.5, 1.0]))
+    # exp(2 z - 46) has the mean exp(2 * 0.2 + 2 * 1.1**2 - 46); its draws scatter widely.
+    assert abs(float(dist.log_normalizer) - (0.4 + 2.42 - 46.0)) < 2.0
+    assert np.isfinite(value)
+    np.testing.assert_allclose(tape.gradient(value, offset), 0.0, atol=1e-4)  # scale is free
+
+
+def test_an_acceptance_of_exactly_zero_leaves_training_finite():
+    scale = tf.Variable(1.0)
+    dist = make(T=10, proposal=tfd.Normal(0.0, scale), fn=lambda z: tf.where(z > 50.0, 1.0, 0.0))
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(dist.log_prob([0.5, 1.0]))
+        assert np.isfinite(value)
+        assert np.isfinite(tape.gradient(value, scale))
+
+
+def test_each_member_of_a_batch_has_an_average_of_its_own():
+    high = tf.constant([1.0, 0.5, 0.1])
+    dist = make(decay=0.99, num_samples=4096, proposal=tfd.Uniform(0.0, high), fn=lambda z: z)
+    for _ in range(30):
+        dist.log_prob(tf.constant([[0.5, 0.2, 0.05], [0.1, 0.1, 0.01]]))
+    assert dist.log_normalizer.shape == [3]
+    np.testing.assert_allclose(dist.acceptance_rate, high / 2, rtol=0.03)
+
+
+def test_held_average_is_used_as_it_is_and_draws_nothing():
+    dist = make(T=7)
+    step = tf.function(dist.log_prob)
+    z = tf.constant([0.1, 0.5])
+    step(z)
+    step(z)
+    average = dist.normalizer
+    before, count = average.log_z.numpy(), int(average.num_updates)
+    with average.held():
+        first, second = step(z), step(z)  # the graph was traced before
+        eager = dist.log_prob(z)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, eager, rtol=1e-6)
+    np.testing.assert_allclose(first, dist.freeze(float(before)).log_prob(z), rtol=1e-6)
+    assert average.log_z.numpy() == before
+    assert int(average.num_updates) == count
+    step(z)
+    assert average.log_z.numpy() != before
+
+
+def test_held_average_passes_the_gradients_of_a_fixed_log_z():
+    slope = tf.Variable(2.0)
+    dist = make(T=7, fn=lambda z: tf.sigmoid(slope * z))
+    z = tf.constant([0.1, 0.5])
+    dist.log_prob(z)
+    frozen = dist.freeze(dist.log_normalizer)
+    gradients = []
+    with dist.normalizer.held():
+        for d in (dist, frozen):
+            with tf.GradientTape() as tape:
+                value = tf.reduce_sum(d.log_prob(z))
+            gradients.append(tape.gradient(value, slope))
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-5)
+
+
+def test_hold_and_release_nest():
+    dist = make()
+    dist.log_prob([0.1])
+    average = dist.normalizer
+    average.hold()
+    with average.held():
+        pass
+    dist.log_prob([0.1])
+    assert average.num_updates == 1
+    average.release()
+    dist.log_prob([0.1])
+    assert average.num_updates == 2
+
+
+def test_held_before_the_first_update_it_falls_back_on_an_estimate():
+    dist = make()
+    dist.normalizer.hold()
+    first, second = dist.log_prob(0.3), dist.log_prob(0.3)
+    assert np.isfinite(first)
+    assert first == second
+    assert dist.normalizer.num_updates == 0
+
+
+def test_resumed_average_repeats_the_uninterrupted_one(tmp_path):
+    z = tf.constant([0.1, 0.5])
+    whole = make()
+    values = [whole.log_prob(z) for _ in range(6)]
+    part = make()
+    for _ in range(3):
+        part.log_prob(z)
+    path = tf.train.Checkpoint(dist=part).save(tmp_path / "ckpt")
+    resumed = make()
+    tf.train.Checkpoint(dist=resumed).restore(path).assert_consumed()
+    np.testing.assert_array_equal(values[3:], [resumed.log_prob(z) for _ in range(3)])
+
+
+def test_other_seeds_give_other_estimates():
+    values = {float(make(seed=s).log_prob(0.3)) for s in (0, 1, 2)}
+    assert len(values) == 3
+
+
+def test_shared_average_of_another_shape_is_an_error():
+    average = MovingAverage()
+    Resampled(tfd.Normal(0.0, 1.0), accept_fn, normalizer=average)
+    with pytest.raises(ValueError, match="`normalizer` is a MovingAverage of shape"):
+        Resampled(tfd.Normal([0.0, 1.0], 1.0), accept_fn, normalizer=average)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"num_samples": 0}, "`num_samples`.*got 0"),
+        ({"num_samples": 2.5}, "`num_samples`.*got 2.5"),
+        ({"decay": 1.0}, "`decay`.*got 1.0"),
+        ({"decay": -0.1}, "`decay`.*got -0.1"),
+        ({"decay": float("nan")}, "`decay`.*got nan"),
+    ],
+)
+def test_bad_arguments_of_the_average_are_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        MovingAverage(**kwargs)
+
+
+def test_an_average_without_a_distribution_says_so():
+    with pytest.raises(ValueError, match="pass it as `normalizer`"):
+        MovingAverage().hold()
+
+
+def test_monte_carlo_agrees_with_known_rates_within_its_standard_error(seed):
+    """Uniform on [0, s] and a(z) = z: Z = s / 2. Three members, one bound for all."""
+    high = np.array([1.0, 0.5, 0.1], np.float32)
+    dist = Resampled(tfd.Uniform(0.0, high), lambda z: z)
+    estimate = estimate_log_normalizer(dist, 300_001, seed=seed)
+    error = estimate.log_z - np.log(high / 2)
+    assert np.all(np.abs(error) < normal_bound(3) * estimate.stderr)
+    # sd(a) / E(a) is 1 / sqrt(3) for a uniform on [0, s].
+    np.testing.assert_allclose(estimate.stderr, 1 / np.sqrt(3 * 300_001), rtol=0.02)
+    assert estimate.num_samples == 300_001
+    assert estimate.method == "monte_carlo"
+
+
+def test_monte_carlo_is_the_mean_over_all_batches(seed):
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: 40.0 * z - 700.0, from_logits=True)
+    estimate = estimate_log_normalizer(dist, 1000, batch_size=64, seed=seed)
+    key = sampler.stateless_seed(seed)
+    sizes = [64] * 15 + [40]
+    draws = np.concatenate(
+        [dist.proposal.sample(n, seed=tf.random.fold_in(key, i)) for i, n in enumerate(sizes)]
+    )
+    log_accept = dist.accept_log_prob(draws).numpy().astype(np.float64)
+    accept = np.exp(log_accept - log_accept.max())
+    np.testing.assert_allclose(estimate.log_z, np.log(accept.mean()) + log_accept.max(), rtol=1e-6)
+    relative = accept.std(ddof=1) / accept.mean() / np.sqrt(1000)
+    np.testing.assert_allclose(estimate.stderr, relative, rtol=1e-4)
+
+
+def test_monte_carlo_stops_at_the_wanted_error(seed):
+    dist = Resampled(tfd.Uniform(), lambda z: z)
+    estimate = estimate_log_normalizer(dist, 10**8, target_stderr=0.002, seed=seed)
+    assert estimate.stderr <= 0.002
+    assert estimate.num_samples < 10**6
+
+
+def test_same_seed_gives_the_same_estimate(seed):
+    dist = Resampled(tfd.Uniform(), lambda z: z)
+    a, b, c = (estimate_log_normalizer(dist, 5000, seed=s).log_z for s in (seed, seed, seed + 1))
+    assert a == b != c
+
+
+def test_progress_is_shown_when_asked_for(capsys):
+    dist = Resampled(tfd.Uniform(), lambda z: z)
+    estimate_log_normalizer(dist, 100, seed=0)
+    assert capsys.readouterr().out == ""
+    estimate_log_normalizer(dist, 100, seed=0, progress=True)
+    assert "100/100" in capsys.readouterr().out
+
+
+def test_interval_is_normal_theory_and_ends_at_certainty():
+    estimate = LogNormalizer(np.log(0.25), 0.01, 1000, "monte_carlo")
+    lower, upper = estimate.interval(0.95)
+    np.testing.assert_allclose(
+        [lower, upper], np.log(0.25) + np.array([-1, 1]) * 0.0195996, rtol=1e-5
+    )
+    assert LogNormalizer(-0.001, 0.01, 10, "monte_carlo").interval()[1] == 0.0
+    with pytest.raises(ValueError, match="`level`.*95"):
+        estimate.interval(95)
+
+
+def test_never_accepting_is_an_estimate_of_zero_without_certainty():
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.zeros_like)
+    estimate = estimate_log_normalizer(dist, 1000, seed=0)
+    assert estimate.log_z == -np.inf
+    assert estimate.stderr == np.inf
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"num_samples": 0}, "`num_samples`.*got 0"),
+        ({"batch_size": -1}, "`batch_size`.*got -1"),
+        ({"target_stderr": 0.0}, "`target_stderr`.*got 0.0"),
+        ({"method": "guess"}, "`method`.*'guess'"),
+    ],
+)
+def test_bad_arguments_of_the_estimate_are_named(kwargs, message):
+    dist = Resampled(tfd.Uniform(), lambda z: z)
+    with pytest.raises(ValueError, match=message):
+        estimate_log_normalizer(dist, **kwargs)
+
+
+def test_estimate_refuses_to_run_inside_a_graph():
+    dist = Resampled(tfd.Uniform(), lambda z: z)
+    with pytest.raises(RuntimeError, match="outside"):
+        tf.function(lambda: estimate_log_normalizer(dist).log_z)()
+
+
+def test_nan_acceptance_is_an_error_of_the_estimate():
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 3.0, np.nan, 0.5))
+    with pytest.raises(ValueError, match="NaN"):
+        estimate_log_normalizer(dist, 10**5, seed=0)

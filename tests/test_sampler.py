@@ -1,0 +1,251 @@
+"""Exact draws: against the density, the law of the attempts, and a sampler written the slow way."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from scipy import stats
+
+from tests.bounds import FALSE_ALARM_RATE, chi_square_p_value, dkw_band, normal_bound
+from tfp_lars import Resampled, sampler
+
+tfd = tfp.distributions
+
+TRUNCATIONS = [1, 2, 5, 100, None]
+
+
+def run_sequentially(accepted, T):
+    """Which candidates the sequential sampler keeps, and after how many attempts."""
+    kept, attempts, k = [], [], 0
+    for accept in accepted:
+        k += 1
+        keep = accept or k == T
+        kept.append(keep)
+        attempts.append(k)
+        if keep:
+            k = 0
+    return kept, attempts
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 7, 64, None])
+@pytest.mark.parametrize("block", [1, 5, 32])
+def test_blocks_keep_what_the_sequential_sampler_keeps(T, block):
+    rng = np.random.default_rng(0)
+    accepted = rng.random((3, 20 * block)) < np.array([[0.02], [0.3], [1.0]])
+    since, kept, attempts = tf.zeros([3], tf.int32), [], []
+    for part in np.split(accepted, 20, axis=1):
+        k, a, since = sampler._keep(tf.constant(part), since, tf.constant(T or 0))
+        kept.append(k)
+        attempts.append(a)
+    for row in range(3):
+        expected_kept, expected_attempts = run_sequentially(accepted[row], T)
+        np.testing.assert_array_equal(np.concatenate(kept, 1)[row], expected_kept)
+        np.testing.assert_array_equal(np.concatenate(attempts, 1)[row], expected_attempts)
+
+
+def test_samples_follow_the_density(seed, num_samples=20_000):
+    """Uniform proposal, a(z) = z, T = 2: Z = 1/2 and the CDF is (z**2 + z) / 2.
+
+    The band is +-0.019; an off-by-one in T would move the CDF by 0.0625, keeping the first
+    rejected candidate instead of a fresh one by 0.125.
+    """
+    dist = Resampled(tfd.Uniform(), lambda z: z, T=2)
+    z = np.sort(dist.sample(num_samples, seed=seed))
+    gap = np.max(np.abs((z**2 + z) / 2 - np.arange(num_samples) / num_samples))
+    assert gap < dkw_band(num_samples)
+
+
+def wavy(z):
+    return 0.02 + 0.6 * tf.sin(3.0 * z) ** 2 * tf.sigmoid(2.0 * z)
+
+
+@pytest.mark.parametrize("T", TRUNCATIONS)
+def test_draws_fill_the_cells_of_the_density_in_1d(T, seed, num_samples=100_000):
+    proposal = tfd.Normal(0.3, 1.2)
+    edges = np.linspace(-6.0, 6.6, 1261)  # fine cells for quadrature, 20 to a cell of the test
+    grid, step = np.float32(0.5 * (edges[1:] + edges[:-1])), edges[1] - edges[0]
+    z = np.sum(proposal.prob(grid) * wavy(grid)) * step
+    mass = Resampled(proposal, wavy, T=T, normalizer=np.log(z)).prob(grid).numpy() * step
+    draws = Resampled(proposal, wavy, T=T).sample(num_samples, seed=seed)
+    counts = np.histogram(draws, edges[::20])[0]
+    assert counts.sum() > num_samples - 20  # the grid leaves out 1e-6 of the mass
+    cells = mass.reshape(-1, 20).sum(1)
+    assert chi_square_p_value(counts, cells / cells.sum()) > FALSE_ALARM_RATE
+
+
+@pytest.mark.parametrize("T", TRUNCATIONS)
+def test_draws_fill_all_states_of_eight_bits(T, seed, num_samples=100_000):
+    states = np.array(list(itertools.product([0, 1], repeat=8)), np.int32)
+    proposal = tfd.Independent(tfd.Bernoulli(probs=tf.linspace(0.2, 0.8, 8)), 1)
+
+    def accept_fn(x):
+        return tf.sigmoid(tf.cast(tf.reduce_sum(x, -1), tf.float32) - 6.0)
+
+    z = np.sum(proposal.prob(states) * accept_fn(states))
+    probabilities = Resampled(proposal, accept_fn, T=T, normalizer=np.log(z)).prob(states)
+    draws = Resampled(proposal, accept_fn, T=T).sample(num_samples, seed=seed).numpy()
+    counts = np.bincount(draws @ 2 ** np.arange(7, -1, -1), minlength=256)
+    assert chi_square_p_value(counts, probabilities.numpy()) > FALSE_ALARM_RATE
+
+
+@pytest.mark.parametrize("T", [2, 5, 100, None])
+def test_attempts_follow_the_truncated_geometric_law(T, seed, num_samples=50_000):
+    z = 0.07
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda x: tf.fill(tf.shape(x), z), T=T)
+    _, attempts = dist.sample_with_attempts(num_samples, seed=seed)
+    last = T or 400
+    law = z * (1 - z) ** np.arange(last)
+    law[-1] = (1 - z) ** (last - 1)  # the last one is kept untested
+    counts = np.bincount(np.minimum(attempts, last), minlength=last + 1)[1:]
+    assert chi_square_p_value(counts, law) > FALSE_ALARM_RATE
+
+
+def test_neighbouring_draws_and_attempts_are_independent(seed, num_samples=50_000):
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda x: tf.sigmoid(3.0 * x - 2.0), T=5)
+    draws, attempts = dist.sample_with_attempts(num_samples, seed=seed)
+    draws, attempts = draws.numpy(), attempts.numpy()
+    pairs = [
+        (draws[1:], draws[:-1]),
+        (attempts[1:], attempts[:-1]),
+        (draws[1:], attempts[:-1]),
+        (attempts[1:], draws[:-1]),
+    ]
+    for x, y in pairs:
+        correlation = np.corrcoef(x, y)[0, 1]
+        assert abs(correlation) * np.sqrt(num_samples) < normal_bound(len(pairs))
+    # Uncorrelated is not independent: signs and sizes, too.
+    table = np.histogram2d(draws[1:], draws[:-1], bins=np.quantile(draws, np.linspace(0, 1, 9)))[0]
+    assert stats.chi2_contingency(table).pvalue > FALSE_ALARM_RATE
+
+
+class Counting(tfd.Normal):
+    """A standard Normal that counts what is drawn from it, in graphs too."""
+
+    def __init__(self, loc=0.0, scale=1.0):
+        super().__init__(loc, scale)
+        self.drawn = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        return tfd.Normal._parameter_properties(dtype, num_classes)
+
+    def _sample_n(self, n, seed=None):
+        self.drawn.assign_add(tf.cast(n, tf.int64))
+        return super()._sample_n(n, seed)
+
+
+@pytest.mark.parametrize("T", [1, 2, 20, None])
+@pytest.mark.parametrize("n", [1, 37, 5000])
+def test_no_more_than_one_block_beyond_the_attempts_is_drawn(T, n, seed):
+    proposal = Counting()
+    dist = Resampled(proposal, lambda x: tf.fill(tf.shape(x), 0.04), T=T)
+    _, attempts = dist.sample_with_attempts(n, seed=seed)
+    used, drawn = int(tf.reduce_sum(attempts)), int(proposal.drawn)
+    block = int(sampler.block_size(tf.constant(n), tf.constant(T or 0), tf.constant(1)))
+    assert used <= drawn < used + block
+    # 1 - (1 - Z)**T over Z in the mean; the variance of one is at most 1 / Z**2.
+    mean = n * (1 - 0.96**T) / 0.04 if T else n / 0.04
+    assert abs(used - mean) <= normal_bound() * np.sqrt(n) / 0.04
+
+
+def test_each_member_of_a_batch_has_draws_of_its_own(seed, num_samples=20_000):
+    """Members are uniform on [0, s]; a(z) = z: Z = s / 2 and, without end, z has CDF (z / s)**2."""
+    high = np.array([1.0, 0.5, 0.1], np.float32)
+    dist = Resampled(tfd.Uniform(0.0, high), lambda z: z, T=None)
+    draws, attempts = dist.sample_with_attempts(num_samples, seed=seed)
+    for i, s in enumerate(high):
+        assert stats.kstest(draws[:, i] / s, lambda u: u**2).pvalue > FALSE_ALARM_RATE
+        error = np.mean(attempts[:, i]) * (s / 2) - 1.0
+        assert abs(error) * np.sqrt(num_samples) < normal_bound()
+    correlations = np.corrcoef(draws.numpy().T)[np.triu_indices(3, 1)]
+    assert np.all(np.abs(correlations) * np.sqrt(num_samples) < normal_bound(3))
+
+
+def test_tiny_probabilities_are_accepted_at_their_own_rate(seed):
+    """Half of the candidates have a = 1e-12: float32 uniforms would let 1e-7 of them pass."""
+    n = 2_000_000
+    log_accept = tf.fill([n, 1], tf.constant(np.log(1e-12), tf.float32))
+    hits = sum(
+        int(tf.reduce_sum(tf.cast(sampler._accept(log_accept, [seed, i]), tf.int32)))
+        for i in range(60)
+    )
+    # Expected 1.2e-4 hits in 1.2e8 trials; with float32 it would be 14.
+    assert hits == 0
+
+
+@pytest.mark.parametrize("make_seed", [lambda s: s, lambda s: tf.constant([s, 7])])
+def test_eager_and_graph_draw_the_same(make_seed, seed):
+    dist = Resampled(tfd.Normal([0.0, 1.0], 1.0), tf.sigmoid, T=10)
+    eager = dist.sample([2, 3], seed=make_seed(seed))
+    np.testing.assert_array_equal(eager, dist.sample([2, 3], seed=make_seed(seed)))
+    graph = tf.function(lambda: dist.sample([2, 3], seed=make_seed(seed)))()
+    np.testing.assert_array_equal(eager, graph)
+    assert np.all(eager != dist.sample([2, 3], seed=make_seed(seed + 1)))
+
+
+def test_large_and_negative_seeds_are_seeds():
+    pairs = {tuple(sampler.stateless_seed(s).numpy()) for s in (0, 1, -1, 2**31, 2**32, 2**40 + 1)}
+    assert len(pairs) == 6
+
+
+def test_truncation_can_be_changed_for_one_call(seed):
+    proposal = tfd.Normal(0.0, 1.0)
+    dist = Resampled(proposal, lambda z: tf.fill(tf.shape(z), 0.01), T=100)
+    assert int(tf.reduce_max(dist.sample_with_attempts(500, seed=seed)[1])) > 3
+    assert int(tf.reduce_max(dist.sample_with_attempts(500, seed=seed, T=3)[1])) == 3
+    assert int(tf.reduce_max(dist.sample_with_attempts(500, seed=seed, T=None)[1])) > 100
+    np.testing.assert_array_equal(
+        dist.sample(5, seed=seed, T=1), proposal.sample(5, seed=sampler.stateless_seed(seed))
+    )
+    assert dist.T == 100
+
+
+def test_a_new_number_of_draws_is_no_new_graph(seed):
+    traces = []
+
+    def accept_fn(z):
+        traces.append(1)
+        return tf.sigmoid(z)
+
+    dist = Resampled(tfd.Normal(0.0, 1.0), accept_fn, T=10)
+    dist.sample(3, seed=seed)
+    before = len(traces)
+    for n, T in [(1, 10), (1000, 10), (7, 3), (7, None)]:
+        dist.sample(n, seed=seed, T=T)
+    assert len(traces) == before
+
+
+def test_draws_carry_no_gradient(seed):
+    loc = tf.Variable(0.0)
+    dist = Resampled(tfd.Normal(loc, 1.0), tf.sigmoid, T=3)
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(dist.sample(5, seed=seed))
+    assert tape.gradient(total, loc) is None
+    assert dist.reparameterization_type == tfd.NOT_REPARAMETERIZED
+
+
+def test_without_end_an_acceptance_that_never_comes_is_an_error(seed):
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.zeros_like, T=None, max_attempts=10_000)
+    with pytest.raises(RuntimeError, match="max_attempts=10000.*acceptance rate.*0.*finite `T`"):
+        dist.sample(3, seed=seed)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_attempts=10000"):
+        tf.function(lambda: dist.sample(3, seed=seed))()
+    assert dist.sample(3, seed=seed, T=5).shape == [3]
+
+
+def test_a_rare_acceptance_within_the_cap_is_found(seed):
+    dist = Resampled(
+        tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 4.0, 1.0, 0.0), T=None, max_attempts=10**7
+    )
+    assert np.all(dist.sample(3, seed=seed) > 4.0)
+
+
+def test_nan_acceptance_shows_in_the_draws_of_a_graph(seed):
+    """Rejecting it quietly would bend the distribution."""
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 0.0, np.nan, 0.5), T=None)
+    draws = tf.function(lambda: dist.sample(1000, seed=seed))()
+    share = np.mean(np.isnan(draws))
+    # Of the candidates 1/2 are NaN, 1/4 accepted: 2/3 of what is kept.
+    assert abs(share - 2 / 3) < normal_bound() * np.sqrt(2 / 9 / 1000)
