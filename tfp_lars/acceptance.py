@@ -153,7 +153,11 @@ class LogAcceptance(tf.Module):
         self._validate_args = validate_args
         self._values_checked = False
         # A method or a partial of a network is that network, as far as variables go.
-        self._network = _network(accept_fn)
+        network = _network(accept_fn)
+        # A checkpoint would follow a Keras 3 network, too, but not into lists of its layers. Its
+        # variables are listed instead, and so are held once.
+        is_keras3 = isinstance(network, keras.Layer)
+        self._network = self._no_dependency(network) if is_keras3 else network
         self._find_variables(batch_shape)
 
     def __call__(self, z: tf.Tensor) -> tf.Tensor:
@@ -186,11 +190,9 @@ class LogAcceptance(tf.Module):
         with tf.GradientTape() as tape:
             self.output_dtype = self._evaluate(probe).dtype
         if isinstance(self._network, keras.Layer):
-            # Listed for the walk of `tf.Module`, but not as dependencies of a checkpoint, which
-            # reaches them through the network and should hold them once.
-            self._keras_variables = self._no_dependency(ownership.tf_variables(self._network))
+            self._listed_variables = ownership.tf_variables(self._network)
         elif not isinstance(self._network, tf.Module):
-            self._watched_variables = list(tape.watched_variables())
+            self._listed_variables = list(tape.watched_variables())
 
     @property
     def _float_dtype(self) -> tf.DType | None:

@@ -273,6 +273,18 @@ class Resampled(tfd.Distribution):
                 attempts, samples.shape[: samples.shape.rank - event_ndims]
             )
 
+    def copy(self, **override_parameters_kwargs) -> Resampled:
+        """A distribution with some arguments replaced, that shares all the rest.
+
+        Args:
+          **override_parameters_kwargs: Arguments of the constructor, such as `T=None`.
+
+        Returns:
+          copy: A `Resampled` on the same networks and, unless replaced, the same normalizer.
+        """
+        # TFP's own `copy` makes the copy hold on to the original, and so to what was replaced.
+        return type(self)(**{**self.parameters, **override_parameters_kwargs})
+
     def __getitem__(self, slices) -> Resampled:
         """Slices the batch; needs a fixed log Z."""
         if isinstance(self._normalizer, MovingAverage):
@@ -525,12 +537,20 @@ def _as_normalizer(
         raise TypeError(
             f"`normalizer` (a fixed log Z) has type {log_z.dtype.name}; expected {dtype.name}."
         )
-    if not (log_z.shape.rank == 0 or log_z.shape.is_compatible_with(batch_shape)):
+    if not _fits(log_z.shape, batch_shape):
         raise ValueError(
             f"`normalizer` (a fixed log Z) has shape {log_z.shape}; expected () or {batch_shape}, "
             "the batch shape of the proposal."
         )
     return log_z
+
+
+def _fits(shape: tf.TensorShape, batch_shape: tf.TensorShape) -> bool:
+    """Whether `shape` broadcasts to `batch_shape` without making it larger."""
+    try:
+        return tf.broadcast_static_shape(shape, batch_shape).is_compatible_with(batch_shape)
+    except ValueError:
+        return False
 
 
 def _as_number(log_z: Any, dtype: tf.DType) -> tf.Tensor:
