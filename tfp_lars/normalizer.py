@@ -215,8 +215,11 @@ class MovingAverage(tf.Module):
             tf.where(fresh, log_current, _log_mix(old, log_current, self.decay))
         )
         new = log_smooth if log_weight is None else _log_mean_exp(log_smooth)
-        self._log_z.assign(tf.where(held, old, _mean_over_replicas(new)))
-        self._num_updates.assign_add(tf.where(held, tf.zeros([], tf.int64), 1))
+        new = tf.where(held, old, _mean_over_replicas(new))
+        self._log_z.assign(new)
+        # After the values are known to be good: a graph would count a failed call, too.
+        with tf.control_dependencies([new]):
+            self._num_updates.assign_add(tf.where(held, tf.zeros([], tf.int64), 1))
         log_z = _value_and_gradient(log_smooth, log_current)
         return log_accept, tf.where(by_value, old, log_z)
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 __all__ = ["Draws", "block_size", "draw", "stateless_seed"]
 
@@ -50,9 +51,12 @@ class Draws(NamedTuple):
 def stateless_seed(seed: int | tf.Tensor) -> tf.Tensor:
     """An `int32[2]` seed, the same for the same `seed` in eager mode and in graphs.
 
-    TFP's own `sanitize_seed` maps an `int` to another pair at every call.
+    TFP's own `sanitize_seed` maps an `int` to another pair at every call. Its auto-batched joint
+    distributions count on that: they trace one draw, under a scope of this name, and repeat it.
     """
     if isinstance(seed, (int, np.integer)):
+        if "iid_sample_fn_stateful_body" in tf.get_current_name_scope():
+            return tfp.random.sanitize_seed(int(seed))
         low, high = int(seed) & 0xFFFFFFFF, (int(seed) >> 32) & 0xFFFFFFFF
         return tf.constant(np.array([low, high], np.uint32).view(np.int32))
     return tf.ensure_shape(tf.cast(seed, tf.int32), [2])
