@@ -391,3 +391,9 @@ def test_nan_acceptance_is_an_error_of_the_estimate():
     dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 3.0, np.nan, 0.5))
     with pytest.raises(ValueError, match="NaN"):
         estimate_log_normalizer(dist, 10**5, seed=0)
+
+
+def test_acceptance_above_one_is_an_error_of_the_estimate():
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.exp(z))
+    with pytest.raises(ValueError, match=r"\[0, 1\].*from_logits=True"):
+        estimate_log_normalizer(dist, 10**4, seed=0)

@@ -427,6 +427,11 @@ def _log_mean_and_stderr(sums: list[np.ndarray], count: int) -> tuple[np.ndarray
     largest, total, total_of_squares = sums
     if np.any(np.isnan(total)):
         raise ValueError("`accept_fn` returned NaN for a draw from the proposal.")
+    if np.any(largest > 1e-5):
+        raise ValueError(
+            f"`accept_fn` must return probabilities in [0, 1], but returned {np.exp(largest)}. If "
+            "these are logits, pass from_logits=True."
+        )
     with np.errstate(divide="ignore", invalid="ignore"):
         log_mean = np.log(total) + largest - np.log(count)
         # Var[a] / E[a]^2; rounding must not make it negative.

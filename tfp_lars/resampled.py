@@ -315,6 +315,7 @@ class Resampled(tfd.Distribution):
         With a `MovingAverage`, `z` of shape `[R]` is a batch of `R` training points, and one call
         is one update. `target_log_prob`, of shape sample + batch, is the log density of `z` under
         what it was drawn from (the encoder of a VAE); with it, `z` takes part in the estimate.
+        `T = 1` is the proposal's own log density, and no update.
         """
         log_proposal = self.proposal.log_prob(z)
         if target_log_prob is not None:
