@@ -47,17 +47,8 @@ class DistributionLayer(keras.layers.Layer):
         # Keras tracks these networks by itself, with names of their own.
         self.networks = ownership.keras3_layers(distribution)
         owned = {id(v) for net in self.networks for v in ownership.tf_variables(net)}
-        self.own_variables = [
-            # Shares the variable, does not copy it.
-            keras.Variable(
-                v,
-                dtype=v.dtype.name,
-                trainable=v.trainable,
-                name=v.name.split(":")[0].split("/")[-1],
-            )
-            for v in distribution.variables
-            if id(v) not in owned
-        ]
+        own = [v for v in distribution.variables if id(v) not in owned]
+        self.own_variables = [_share(v, number) for number, v in enumerate(own)]
         self.built = True
 
     def call(self, z: tf.Tensor, **kwargs) -> tf.Tensor:
@@ -69,6 +60,17 @@ class DistributionLayer(keras.layers.Layer):
         return tuple(input_shape)[: len(input_shape) - self.distribution.event_shape.rank]
 
 
-def _short_name(variable: tf.Variable) -> str:
-    """Keras joins its own paths and allows no slash in a name."""
-    return variable.name.split(":")[0].split("/")[-1]
+def _share(variable: tf.Variable, number: int) -> keras.Variable:
+    """A `keras.Variable` on top of `variable` itself, not on a copy."""
+    # Numbered, since names of `tf.Variable`s may repeat; Keras allows no slash in them.
+    short_name = variable.name.split(":")[0].split("/")[-1]
+    shared = keras.Variable(
+        variable,
+        dtype=variable.dtype.name,
+        trainable=variable.trainable,
+        name=f"{short_name}_{number}",
+    )
+    if variable.constraint is not None:
+        # Not a nicety: the masks of `tfb.AutoregressiveNetwork` are constraints of its kernels.
+        shared.constraint = lambda value: variable.constraint(tf.convert_to_tensor(value))
+    return shared
