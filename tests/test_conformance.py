@@ -316,6 +316,14 @@ def test_copy_shares_the_networks_and_the_average(built):
     assert copy.T == built.dist.T
 
 
+def test_copy_shares_an_average_that_was_made_for_the_original():
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
+    copy = dist.copy(T=7)
+    assert copy.normalizer is dist.normalizer
+    copy.log_prob(0.3)
+    assert dist.normalizer.num_updates == 1
+
+
 def test_freezing_shares_the_networks_and_drops_the_average(built):
     assert ids(built.frozen.trainable_variables) == ids(built.dist.trainable_variables)
     assert len(built.frozen.variables) == len(built.dist.variables) - NUM_OF_AVERAGE
@@ -450,7 +458,7 @@ def test_average_moves_in_a_graph_as_it_does_outside(built):
     assert twins[0].normalizer.num_updates == 2
 
 
-@pytest.mark.parametrize("name", ["multivariate_normal", "batch_of_normals", "module"])
+@pytest.mark.parametrize("name", ["multivariate_normal", "batch_of_normals"])
 def test_average_moves_under_jit_compile(name):
     dist = CASES[name]()
     z = dist.sample(6, seed=1)
@@ -566,7 +574,7 @@ print(json.dumps([results, foreign]))
 
 def test_saved_model_gives_the_same_values_in_a_fresh_process_with_tensorflow_alone(tmp_path):
     paths, expected = {}, {}
-    for name in ("multivariate_normal", "tf_keras_network", "image", "categorical"):
+    for name in ("multivariate_normal", "tf_keras_network", "categorical"):
         dist = CASES[name]().freeze(np.float32(np.log(0.4)))
         z = dist.sample(6, seed=1)
         exported = tf.Module()

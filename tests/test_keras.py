@@ -373,7 +373,7 @@ def autoencoder(prior):
 
 def train_autoencoder(prior):
     model = autoencoder(prior)
-    model.fit(batches(64), steps_per_epoch=500, verbose=0)
+    model.fit(batches(64), steps_per_epoch=300, verbose=0)
     return model
 
 
