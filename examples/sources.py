@@ -17,6 +17,8 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
+from examples.command_line import UserError
+
 _logger = logging.getLogger(__name__)
 
 SIDE = 28
@@ -37,7 +39,7 @@ _IDX_UINT8_RANK_3 = bytes([0, 0, 8, 3])
 _NETWORK_TIMEOUT = 10.0  # seconds
 
 
-class DataError(Exception):
+class DataError(UserError):
     """The images cannot be had; the message says what to do."""
 
 

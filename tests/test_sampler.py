@@ -217,9 +217,10 @@ def test_a_new_number_of_draws_is_no_new_graph(seed):
     assert len(traces) == before
 
 
-def test_draws_carry_no_gradient(seed):
+@pytest.mark.parametrize("T", [1, 3])
+def test_draws_carry_no_gradient(T, seed):
     loc = tf.Variable(0.0)
-    dist = Resampled(tfd.Normal(loc, 1.0), tf.sigmoid, T=3)
+    dist = Resampled(tfd.Normal(loc, 1.0), tf.sigmoid, T=T)
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(dist.sample(5, seed=seed))
     assert tape.gradient(total, loc) is None

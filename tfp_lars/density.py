@@ -84,13 +84,10 @@ def log_expected_attempts(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
     log_z = tf.convert_to_tensor(log_z)
     if T is None:
         return -log_z
-    # Below the floor the sum is T to all digits, and `log1mexp` has no digits left.
-    floor = tf.constant(_log_tiny(log_z.dtype), log_z.dtype)
-    log_attempts_at_zero = tf.cast(tf.math.log(tf.constant(T, tf.float64)), log_z.dtype)
-    inner = tf.maximum(log_z, floor)
-    log_all_fail = tf.cast(T, log_z.dtype) * _log1mexp(inner)
-    log_attempts = _log1mexp(log_all_fail) - inner
-    return tf.where(log_z > floor, log_attempts, log_attempts_at_zero)
+    # Below the floor the sum is T to all digits, and `log(1 - Z)` has no digits left.
+    log_z = tf.maximum(log_z, tf.constant(_log_tiny(log_z.dtype), log_z.dtype))
+    log_all_fail = tf.cast(T, log_z.dtype) * _log1mexp(log_z)
+    return _log1mexp(log_all_fail) - log_z
 
 
 def _log_tiny(dtype: tf.DType) -> float:

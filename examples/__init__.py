@@ -1,0 +1,1 @@
+"""Programs that use `tfp_lars` as an outside user would."""

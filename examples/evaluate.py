@@ -1,0 +1,236 @@
+"""Evaluates a trained VAE: importance-weighted test NLL, the bound and its parts, Z, pictures.
+
+    python -m examples.evaluate runs/lars
+
+Writes `metrics.json`, `samples.png` and `reconstructions.png` into the directory of the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import tfp_lars
+from examples import command_line, data, image_grid, models
+from examples.experiment import Config, build
+from examples.run_directory import (
+    RunDirectory,
+    explained,
+    restore,
+    write_json,
+)
+
+tfd = tfp.distributions
+
+# Latents decoded at a time: enough to keep the cores busy, and 13 MB of pixels.
+IMAGES_PER_BATCH = 64
+SAMPLES_PER_CHUNK = 50
+
+
+def importance_weighted(
+    model: models.LatentVariableModel,
+    prior: tfd.Distribution,
+    pixels: np.ndarray,
+    num_samples: int,
+    *,
+    seed: int = 0,
+    other_priors: Sequence[tfd.Distribution] = (),
+    progress: bool = False,
+) -> dict[str, np.ndarray]:
+    """Importance-weighted log likelihoods, in chunks of constant memory.
+
+    Args:
+      model: The encoder and decoder.
+      prior: Its prior, with a fixed log Z.
+      pixels: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`.
+      num_samples: Draws of the latents for each image.
+      seed: Of the draws.
+      other_priors: Others to evaluate at the same draws.
+      progress: Whether to show a bar.
+
+    Returns:
+      log_likelihood: Of each image, shape `[N]`: log of the mean weight of its draws.
+      recons, kl: Mean over the draws of each image, shape `[N]`.
+      other_log_likelihoods: Under the other priors, shape `[len(other_priors), N]`.
+    """
+
+    @functools.partial(tf.function, autograph=False, reduce_retracing=True)
+    def chunk(x, seed, size):
+        terms = model.terms(x, size, seed, prior)
+        log_w = terms["recons"] - terms["kl"]
+        log_p = prior.log_prob(terms["top"]) if other_priors else None
+        others = [log_w + p.log_prob(terms["top"]) - log_p for p in other_priors]
+        sums = [tf.reduce_logsumexp(w, axis=0) for w in (log_w, *others)]
+        return [tf.reduce_sum(terms[n], axis=0) for n in ("recons", "kl")] + sums
+
+    rows = []
+    bar = keras.utils.Progbar(len(pixels), unit_name="image") if progress else None
+    for batch, x in enumerate(data.evaluation_batches(pixels, IMAGES_PER_BATCH)):
+        parts = []
+        for start in range(0, num_samples, SAMPLES_PER_CHUNK):
+            size = min(SAMPLES_PER_CHUNK, num_samples - start)
+            part = chunk(x, tf.constant([seed + 7919 * batch, start]), tf.constant(size))
+            parts.append(np.asarray(part, np.float64))
+        parts = np.stack(parts)  # [chunks, 2 + priors, images]
+        means = parts[:, :2].sum(0) / num_samples
+        logs = np.logaddexp.reduce(parts[:, 2:], axis=0) - np.log(num_samples)
+        rows.append(np.concatenate([means, logs]))
+        if bar is not None:
+            bar.add(x.shape[0], values=[("nll", -logs[0].mean())])
+    recons, kl, log_likelihood, *others = np.concatenate(rows, axis=1)
+    return {
+        "log_likelihood": log_likelihood,
+        "recons": recons,
+        "kl": kl,
+        "other_log_likelihoods": np.array(others),
+    }
+
+
+def frozen_prior(model: models.LatentVariableModel, z_samples: int, seed: int, progress=False):
+    """The prior with a fixed log Z, and the estimate of it (`None` if it needs none)."""
+    prior = model.prior
+    if not isinstance(prior, tfp_lars.Resampled):
+        return prior, None
+    estimate = tfp_lars.estimate_log_normalizer(prior, z_samples, seed=seed, progress=progress)
+    return prior.freeze(estimate), estimate
+
+
+def validation_nll(
+    model: models.LatentVariableModel, pixels: np.ndarray, num_samples: int
+) -> float:
+    """A quick NLL, the same draws each time."""
+    prior, _ = frozen_prior(model, 10**5, seed=1)
+    return float(-importance_weighted(model, prior, pixels, num_samples)["log_likelihood"].mean())
+
+
+def compute_metrics(
+    model: models.LatentVariableModel,
+    images: data.Images,
+    *,
+    iwae_samples: int,
+    z_samples: int,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, float | None]:
+    """All numbers of `metrics.json` that come from the model.
+
+    The error bar of the NLL joins that of the mean over test images and that of log Z: the second
+    is the change of the NLL when log Z is off by its standard error.
+    """
+    prior, estimate = frozen_prior(model, z_samples, seed, progress)
+    shifted = [] if estimate is None else [prior.freeze(_off_by_stderr(estimate))]
+    found = importance_weighted(
+        model,
+        prior,
+        images.test,
+        iwae_samples,
+        seed=seed,
+        other_priors=shifted,
+        progress=progress,
+    )
+    log_likelihood = found["log_likelihood"]
+    shift = (found["other_log_likelihoods"].mean() - log_likelihood.mean()) if shifted else 0.0
+    spread = log_likelihood.std(ddof=1) / np.sqrt(len(log_likelihood))
+    return {
+        "nll": float(-log_likelihood.mean()),
+        "nll_stderr": float(np.hypot(spread, shift)),
+        "elbo": float((found["recons"] - found["kl"]).mean()),
+        "kl": float(found["kl"].mean()),
+        "recons": float(found["recons"].mean()),
+        "z": None if estimate is None else float(np.exp(estimate.log_z)),
+        "log_z_stderr": None if estimate is None else float(estimate.stderr),
+        "expected_attempts": None if estimate is None else float(prior.expected_attempts),
+    }
+
+
+def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> float:
+    return float(min(estimate.log_z + estimate.stderr, 0.0))
+
+
+def evaluate(
+    model: models.LatentVariableModel,
+    images: data.Images,
+    config: Config,
+    run: RunDirectory,
+    *,
+    iwae_samples: int,
+    z_samples: int,
+    command: str,
+    progress: bool = True,
+) -> dict:
+    """Evaluates a trained model and writes `metrics.json` and the pictures."""
+    metrics = compute_metrics(
+        model, images, iwae_samples=iwae_samples, z_samples=z_samples, progress=progress
+    )
+    metrics |= {
+        "steps": int(model.optimizer.iterations),
+        "num_parameters": models.num_parameters(model),
+        "iwae_samples": iwae_samples,
+        "data": images.source,
+        "config": config.to_json(),
+        "command": command,
+        "versions": {m.__name__: m.__version__ for m in (tfp_lars, tf, tfp, keras, np)},
+    }
+    with explained(run.path):
+        image_grid.save(run.path / "samples.png", prior_samples(model))
+        image_grid.save(run.path / "reconstructions.png", reconstructions(model, images.test))
+        write_json(run.path / "metrics.json", metrics)
+    print(
+        f"NLL {metrics['nll']:.2f} ± {metrics['nll_stderr']:.2f}, ELBO {metrics['elbo']:.2f}, "
+        f"KL {metrics['kl']:.2f}, reconstruction {metrics['recons']:.2f}"
+        + (f", Z {metrics['z']:.4g}" if metrics["z"] is not None else "")
+    )
+    return metrics
+
+
+def prior_samples(model: models.LatentVariableModel, rows: int = 10, columns: int = 10):
+    """Means of images decoded from draws of the prior, `[rows, columns, 28, 28]`."""
+    top = model.prior.sample(rows * columns, seed=(1, 2))
+    return np.reshape(model.decode_prior(top, tf.constant([3, 4])), [rows, columns, 28, 28])
+
+
+def reconstructions(model: models.LatentVariableModel, test: np.ndarray, columns: int = 10):
+    """Test images, each above its reconstruction, `[rows, columns, 28, 28]`."""
+    x = np.float32(test[: 3 * columns] > 0)
+    decoded = tf.sigmoid(tf.reshape(model.encode_and_decode(x), [3, columns, 28, 28]))
+    pairs = np.stack([x.reshape(3, columns, 28, 28), decoded], axis=1)
+    return pairs.reshape(6, columns, 28, 28)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.evaluate", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument("run", help="directory of a run of examples.train")
+    parser.add_argument("--data-dir", default=os.environ.get("TFP_LARS_DATA_DIR"))
+    parser.add_argument("--iwae-samples", type=command_line.positive, default=1000)
+    parser.add_argument("--z-samples", type=command_line.positive, default=10**7)
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    args = parser.parse_args(arguments)
+    run = RunDirectory(args.run)
+    config = run.config()
+    model = build(config)
+    name = "best" if config.dataset == "static_mnist" else "checkpoints"
+    if not restore(run.manager(model, name)):
+        raise command_line.UserError(f"{run.path} holds no checkpoint yet: train it first.")
+    evaluate(
+        model,
+        data.load(config.dataset, args.data_dir),
+        config,
+        run,
+        iwae_samples=args.iwae_samples,
+        z_samples=args.z_samples,
+        command=command_line.as_typed("examples.evaluate", arguments),
+        progress=not args.quiet,
+    )
+
+
+if __name__ == "__main__":
+    command_line.run(main)

@@ -1,0 +1,31 @@
+"""Writes grids of images as one picture."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from matplotlib.figure import Figure
+
+
+def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2) -> None:
+    """Writes images in [0, 1], shape `[rows, columns, H, W]`, dark on light, as a PNG.
+
+    Args:
+      path: Of the file.
+      images: The grid.
+      scale: Pixels of the picture for each pixel of an image.
+      gap: Pixels of an image between neighbours.
+    """
+    rows, columns, height, width = images.shape
+    cell = (height + gap, width + gap)
+    canvas = np.zeros((rows * cell[0] + gap, columns * cell[1] + gap))
+    for r in range(rows):
+        for c in range(columns):
+            top, left = gap + r * cell[0], gap + c * cell[1]
+            canvas[top : top + height, left : left + width] = images[r, c]
+    figure = Figure(figsize=(canvas.shape[1] * scale / 100, canvas.shape[0] * scale / 100), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.imshow(canvas, cmap="gray_r", vmin=0.0, vmax=1.0, interpolation="nearest")
+    axes.set_axis_off()
+    figure.savefig(path)

@@ -1,0 +1,74 @@
+"""The priors that the examples compare, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow_probability as tfp
+
+import tfp_lars
+from tfp_lars import proposals
+
+tfd = tfp.distributions
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorConfig:
+    """What there is to say about a prior.
+
+    Attributes:
+      name: One of `PRIORS`.
+      accept_units: Hidden layers of the acceptance network.
+      T: Truncation, `None` for resampling without end.
+      num_samples: Proposals for each estimate of Z while training.
+      decay: Of the moving average of Z.
+      num_components: Of the mixtures: Gaussians, or pseudo-inputs of the VampPrior.
+      seed: Of initial weights and of the draws for Z.
+    """
+
+    name: str = "lars"
+    accept_units: tuple[int, ...] = (100, 100)
+    T: int | None = 100
+    num_samples: int = 1024
+    decay: float = 0.9
+    num_components: int = 500
+    seed: int = 0
+
+
+def _resampled(proposal: tfd.Distribution, config: PriorConfig) -> tfp_lars.Resampled:
+    return tfp_lars.Resampled(
+        proposal,
+        tfp_lars.AcceptanceNetwork(config.accept_units),
+        T=config.T,
+        normalizer=tfp_lars.MovingAverage(config.num_samples, config.decay, seed=config.seed),
+    )
+
+
+# name: (dimensions, config, encoder of the topmost latent) -> prior
+PRIORS: dict[str, Callable[[int, PriorConfig, Callable], tfd.Distribution]] = {
+    "standard": lambda d, config, encode: proposals.standard_normal(d),
+    "lars": lambda d, config, encode: _resampled(proposals.standard_normal(d), config),
+    "real_nvp": lambda d, config, encode: proposals.real_nvp(d, seed=config.seed),
+    "maf": lambda d, config, encode: proposals.masked_autoregressive_flow(d, seed=config.seed),
+    "lars_real_nvp": lambda d, config, encode: _resampled(
+        proposals.real_nvp(d, seed=config.seed), config
+    ),
+    "vamp": lambda d, config, encode: proposals.vamp_prior(
+        encode, (28, 28), num_components=config.num_components, seed=config.seed
+    ),
+    "mog": lambda d, config, encode: proposals.gaussian_mixture(
+        d, config.num_components, seed=config.seed
+    ),
+}
+
+
+def make(d: int, config: PriorConfig, encode: Callable) -> tfd.Distribution:
+    """A prior of event shape `[d]`.
+
+    Args:
+      d: Dimensions of the latent.
+      config: Which prior, and its settings.
+      encode: Encoder of the topmost latent, images `[N, 28, 28]` to a distribution.
+    """
+    return PRIORS[config.name](d, config, encode)

@@ -1,0 +1,228 @@
+"""Trains one VAE: one data set, one architecture, one prior. Interrupted, it goes on where it was.
+
+    python -m examples.train --dataset mnist --model vae --prior lars --steps 100000 --out runs/lars
+
+The output directory holds `config.json`, `checkpoints/`, `tensorboard/`, and, when the training is
+done, `metrics.json` and pictures (see `examples.evaluate`). The same command again goes on from the
+last checkpoint; a run that was killed ends with the weights of one that was not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfp_lars
+from examples import data, evaluate, models, priors
+from examples.command_line import UserError, as_typed, positive, run, truncation, units
+from examples.early_stopping import BestValidation
+from examples.experiment import Config, build
+from examples.run_directory import RunDirectory, explained, restore
+
+
+class Keeper(keras.callbacks.Callback):
+    """After every so many steps: a checkpoint and a line for TensorBoard. Stops at NaN."""
+
+    def __init__(self, run: RunDirectory, manager: tf.train.CheckpointManager):
+        super().__init__()
+        self.run, self.manager = run, manager
+        with explained(run.path):
+            self.writer = tf.summary.create_file_writer(str(run.path / "tensorboard"))
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not np.isfinite(logs["loss"]):
+            step = int(self.model.optimizer.iterations)
+            last = self.manager.latest_checkpoint
+            raise UserError(
+                f"the loss became {logs['loss']} at or shortly before step {step}; "
+                f"{'the last good checkpoint is ' + last if last else 'no checkpoint was made'}. "
+                "Lower the learning rate, or try another --seed."
+            )
+
+    def on_epoch_end(self, epoch, logs=None):
+        with explained(self.run.path):
+            self.manager.save(checkpoint_number=int(self.model.optimizer.iterations))
+            step = int(self.model.optimizer.iterations)
+            with self.writer.as_default(step=step):
+                for name, value in {**logs, **prior_scalars(self.model)}.items():
+                    tf.summary.scalar(name, value)
+                tf.summary.scalar("learning_rate", self.model.optimizer.learning_rate)
+            self.writer.flush()
+
+
+def prior_scalars(model: models.LatentVariableModel) -> dict[str, float]:
+    """Z and the expected attempts, where the prior is resampled."""
+    prior = model.prior
+    if not isinstance(prior, tfp_lars.Resampled):
+        return {}
+    return {"z": float(prior.acceptance_rate), "attempts": float(prior.expected_attempts)}
+
+
+class Progress(keras.callbacks.Callback):
+    """One bar for the whole training, with the bound and Z."""
+
+    def __init__(self, start: int, steps: int):
+        super().__init__()
+        self.start = start
+        self.bar = keras.utils.Progbar(
+            steps, unit_name="step", stateful_metrics=["elbo", "kl", "recons", "z", "attempts"]
+        )
+        self.bar.update(start)
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = int(self.model.optimizer.iterations)
+        values = {k: logs[k] for k in ("elbo", "kl", "recons")} | prior_scalars(self.model)
+        self.bar.update(step, list(values.items()), finalize=step >= self.bar.target)
+
+
+def train(
+    config: Config,
+    images: data.Images,
+    run: RunDirectory,
+    *,
+    checkpoint_every: int = 1000,
+    progress: bool = True,
+) -> models.LatentVariableModel:
+    """Trains, or goes on to train, the model of a configuration.
+
+    Args:
+      config: What to train.
+      images: The data.
+      run: Where to keep it; claimed for this configuration.
+      checkpoint_every: Steps between checkpoints.
+      progress: Whether to show a bar.
+
+    Returns:
+      model: After `config.steps` steps; for `static_mnist` as it was when the validation NLL was
+        best.
+    """
+    tf.config.experimental.enable_op_determinism()
+    model = build(config)
+    manager = run.manager(model, "checkpoints")
+    restore(manager)
+    start = int(model.optimizer.iterations)
+    every = min(checkpoint_every, config.steps)
+    every -= every % model.steps_per_execution
+    callbacks = [Keeper(run, manager)]
+    stopper = None
+    if config.dataset == "static_mnist":
+        stopper = BestValidation(run, images.validation, config)
+        callbacks.insert(0, stopper)
+    if progress:
+        callbacks.append(Progress(start, config.steps))
+    if start < config.steps and not (stopper and stopper.stopped):
+        batches = data.training_batches(
+            images, batch_size=config.batch_size, seed=config.seed, start=start, stop=config.steps
+        )
+        with explained(run.path):
+            model.fit(
+                batches,
+                steps_per_epoch=every,
+                epochs=math.ceil((config.steps - start) / every),
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
+            )
+    if stopper:
+        stopper.restore_best(model)
+    return model
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.train",
+        description=__doc__.split("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--dataset", required=True, choices=data.NAMES)
+    add("--model", default="vae", choices=models.MODELS)
+    add("--prior", default="lars", choices=priors.PRIORS)
+    add(
+        "--steps",
+        type=positive,
+        default=100_000,
+        help="optimizer steps; the paper's are 10^7",
+    )
+    add("--out", required=True, help="directory of the run")
+    add("--data-dir", default=os.environ.get("TFP_LARS_DATA_DIR"), help="where the data set is")
+    add("--seed", type=int, default=0)
+    add("--latents", type=positive, default=50, help="dimensions of each latent")
+    add("--batch-size", type=positive, default=128)
+    add("--accept-units", type=units, default=(100, 100), help="hidden layers of a(z): 100-100")
+    add("--T", type=truncation, default=100, help="truncation, 'inf' for none")
+    add(
+        "--S",
+        type=positive,
+        default=1024,
+        help="proposals for each estimate of Z in training",
+    )
+    add("--decay", type=float, default=0.9, help="of the moving average of Z")
+    add("--components", type=positive, default=500, help="of mog and vamp")
+    add("--checkpoint-every", type=positive, default=1000, help="steps between checkpoints")
+    add(
+        "--iwae-samples",
+        type=positive,
+        default=1000,
+        help="for each image, in the evaluation",
+    )
+    add("--z-samples", type=positive, default=10**7, help="for Z, in the evaluation")
+    add("--no-evaluation", action="store_true", help="train only")
+    add("--quiet", action="store_true", help="no progress bars")
+    return parser.parse_args(arguments)
+
+
+def config_of(args: argparse.Namespace) -> Config:
+    return Config(
+        dataset=args.dataset,
+        model=args.model,
+        prior=priors.PriorConfig(
+            name=args.prior,
+            accept_units=args.accept_units,
+            T=args.T,
+            num_samples=args.S,
+            decay=args.decay,
+            num_components=args.components,
+            seed=args.seed,
+        ),
+        steps=args.steps,
+        num_latents=args.latents,
+        batch_size=args.batch_size,
+        seed=args.seed,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parse(arguments)
+    config, directory = config_of(args), RunDirectory(args.out)
+    images = data.load(args.dataset, args.data_dir)
+    print(f"{images.name}: {images.source}")
+    directory.claim(config)
+    model = train(
+        config,
+        images,
+        directory,
+        checkpoint_every=args.checkpoint_every,
+        progress=not args.quiet,
+    )
+    if not args.no_evaluation:
+        evaluate.evaluate(
+            model,
+            images,
+            config,
+            directory,
+            iwae_samples=args.iwae_samples,
+            z_samples=args.z_samples,
+            command=as_typed("examples.train", arguments),
+            progress=not args.quiet,
+        )
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,84 @@
+"""The NLL estimator, against a marginal likelihood that quadrature gives."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfp_lars
+from examples import evaluate, models
+from tests.bounds import normal_bound
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A VAE of two latents whose decoder says something, with a prior of two lobes."""
+    tf.random.set_seed(3)
+
+    def make_prior(encode):
+        return tfp_lars.Resampled(
+            tfp_lars.proposals.standard_normal(2),
+            lambda z: 4.0 * tf.abs(z[..., 0]) - 3.0,
+            T=20,
+            from_logits=True,
+        )
+
+    model = models.VAE(make_prior, num_latents=2)
+    # A posterior that is not far from the encoder's, so that weights have a variance to speak of.
+    kernel = model.decoder.layers[-1].kernel
+    kernel.assign(0.2 * kernel)
+    return model
+
+
+def log_marginals(model, prior, x):
+    """log of the integral of p(z) p(x|z) on a grid, for each image."""
+    axis = np.linspace(-7.0, 7.0, 281, dtype=np.float32)
+    step = float(axis[1] - axis[0])
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    logits = model.decode([tf.constant(grid)]).numpy().astype(np.float64)
+    log_prior = prior.log_prob(grid).numpy().astype(np.float64)
+    log_x = logits @ x.reshape(len(x), -1).T - np.logaddexp(0.0, logits).sum(-1, keepdims=True)
+    return np.logaddexp.reduce(log_prior[:, None] + log_x, axis=0) + 2 * np.log(step)
+
+
+def test_importance_weighting_finds_the_marginal_likelihood(model, seed, num_repeats=40):
+    """The mean weight is unbiased, so its ratio to the exact likelihood has a mean of 1."""
+    pixels = np.uint8(255 * (np.random.default_rng(0).random((20, 28, 28)) < 0.3))
+    prior, estimate = evaluate.frozen_prior(model, 10**6, seed=1)
+    assert 0.05 < np.exp(estimate.log_z) < 0.95
+    exact = log_marginals(model, prior, pixels > 0)
+    # Each time an image comes up it has draws of its own.
+    repeated = np.tile(pixels, [num_repeats, 1, 1])
+    found = evaluate.importance_weighted(model, prior, repeated, 150, seed=seed)
+    ratio = np.exp(found["log_likelihood"].reshape(num_repeats, -1) - exact)
+    stderr = ratio.std(ddof=1) / np.sqrt(ratio.size)
+    assert stderr < 0.02
+    assert abs(ratio.mean() - 1.0) < normal_bound() * stderr + 1e-4
+    # One draw instead of 150 is a bound, and a much lower one.
+    assert np.mean(found["recons"] - found["kl"]) < np.mean(exact) - 0.1
+
+
+def test_chunks_add_up_whatever_their_size(model):
+    """100 draws in 2 chunks of 50 are those draws, not 2 averages of logs."""
+    pixels = np.uint8(255 * (np.random.default_rng(0).random((3, 28, 28)) < 0.3))
+    prior = model.prior.freeze(-0.7)
+    found = evaluate.importance_weighted(model, prior, pixels, 100, seed=5)
+    x = np.float32(pixels > 0)
+    terms = [model.terms(x, 50, tf.constant([5, start]), prior) for start in (0, 50)]
+    log_w = np.concatenate([t["recons"] - t["kl"] for t in terms]).astype(np.float64)
+    expected = np.logaddexp.reduce(log_w, axis=0) - np.log(100)
+    np.testing.assert_allclose(found["log_likelihood"], expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        found["kl"], np.concatenate([t["kl"] for t in terms]).mean(0), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
+    """Where the prior is not truncated, an error of log Z is an error of the NLL, one to one."""
+    pixels = np.uint8(255 * (np.random.default_rng(0).random((5, 28, 28)) < 0.3))
+    endless = model.prior.copy(T=None)
+    found = evaluate.importance_weighted(
+        model, endless.freeze(-0.7), pixels, 20, other_priors=[endless.freeze(-0.6)]
+    )
+    np.testing.assert_allclose(
+        found["other_log_likelihoods"][0], found["log_likelihood"] - 0.1, rtol=1e-5
+    )

@@ -1,0 +1,270 @@
+"""Training as a user runs it: real processes, real data, killed and resumed; every complaint."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from examples import data, experiment, priors, run_directory, train
+
+ROOT = pathlib.Path(__file__).parent.parent
+SMALL = ["--dataset", "mnist5k", "--latents", "4", "--accept-units", "8-8", "--S", "64"]
+LENGTH = ["--steps", "600", "--checkpoint-every", "50"]
+QUICK_EVALUATION = ["--iwae-samples", "3", "--z-samples", "1000"]
+
+
+def command(*arguments):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment.pop("TFP_LARS_DATA_DIR", None)  # mnist5k needs none
+    return subprocess.Popen(
+        [sys.executable, "-m", "examples.train", *map(str, arguments)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def final_state(directory):
+    path = tf.train.latest_checkpoint(str(directory / "checkpoints"))
+    reader = tf.train.load_checkpoint(path)
+    names = [n for n in reader.get_variable_to_shape_map() if n.startswith("state")]
+    assert len(names) > 20
+    return {n: reader.get_tensor(n) for n in sorted(names)}
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """One uninterrupted run with evaluation, in a process of its own, with no data directory."""
+    out = tmp_path_factory.mktemp("whole")
+    process = command(
+        *SMALL, "--steps", 600, "--checkpoint-every", 50, "--out", out, *QUICK_EVALUATION
+    )
+    stdout, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    return out, stdout
+
+
+def test_whole_example_runs_without_data_directory(whole_run):
+    out, stdout = whole_run
+    assert "mnist5k" in stdout
+    assert "600/600" in stdout
+    assert re.search(r"elbo: -\d+.*z: \d", stdout)
+    metrics = json.loads((out / "metrics.json").read_text())
+    expected = {
+        "nll", "nll_stderr", "elbo", "kl", "recons", "z", "log_z_stderr", "expected_attempts",
+        "steps", "num_parameters", "command", "versions",
+    }  # fmt: skip
+    assert expected <= metrics.keys()
+    assert metrics["steps"] == 600
+    assert metrics["command"].startswith("python -m examples.train --dataset mnist5k")
+    # An all-grey model has 784 log 2 = 543; the mean image alone about 206.
+    assert metrics["nll"] < 206
+    assert np.isclose(metrics["elbo"], metrics["recons"] - metrics["kl"], rtol=1e-6)
+    assert -metrics["elbo"] > metrics["nll"]
+    assert 1.0 <= metrics["expected_attempts"] <= 100.0
+    for name in ("samples.png", "reconstructions.png"):
+        assert (out / name).stat().st_size > 5000
+
+
+def test_tensorboard_has_the_scalars(whole_run):
+    out, _ = whole_run
+    (events,) = (out / "tensorboard").glob("events*")
+    seen = {}
+    for record in tf.data.TFRecordDataset(str(events)):
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        for value in event.summary.value:
+            seen.setdefault(value.tag, []).append(event.step)
+    assert {"elbo", "kl", "recons", "z", "attempts", "learning_rate"} <= seen.keys()
+    assert seen["elbo"] == list(range(50, 601, 50))
+
+
+def test_run_killed_twice_ends_with_the_weights_of_one_that_was_not(whole_run, tmp_path, seed):
+    """SIGKILL at random moments after the first checkpoint; then the same command to the end."""
+    rng = random.Random(seed)
+    arguments = [
+        *SMALL,
+        "--steps",
+        600,
+        "--checkpoint-every",
+        50,
+        "--out",
+        tmp_path,
+        "--no-evaluation",
+    ]
+    for _ in range(2):
+        before = tf.train.latest_checkpoint(str(tmp_path / "checkpoints"))
+        process = command(*arguments)
+        while tf.train.latest_checkpoint(str(tmp_path / "checkpoints")) == before:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        time.sleep(rng.uniform(0.0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    process = command(*arguments)
+    _, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    whole, killed = final_state(whole_run[0]), final_state(tmp_path)
+    assert whole.keys() == killed.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, killed[name], err_msg=name)
+
+
+def test_finished_run_is_only_evaluated_again(whole_run):
+    out, _ = whole_run
+    before = final_state(out)
+    train.main([*SMALL, *LENGTH, "--out", str(out), "--quiet", *QUICK_EVALUATION])
+    after = final_state(out)
+    np.testing.assert_equal(before, after)
+
+
+def fails(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        train.run(lambda: train.main([str(a) for a in arguments]))
+    assert stop.value.code == 2
+    return capsys.readouterr().err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dataset", "mnits"], "invalid choice: 'mnits'"),
+        (["--dataset", "mnist5k", "--model", "gan"], "invalid choice: 'gan'"),
+        (["--dataset", "mnist5k", "--prior", "flat"], "invalid choice: 'flat'"),
+        (["--dataset", "mnist5k", "--steps", "0"], "must be at least 1, got 0"),
+        (["--dataset", "mnist5k", "--T", "0"], "must be at least 1, got 0"),
+    ],
+)
+def test_unknown_names_and_numbers_are_explained(capsys, tmp_path, arguments, message):
+    out = tmp_path / "run"
+    assert message in fails(capsys, *arguments, "--out", out)
+    assert not out.exists()
+
+
+def test_directory_of_another_configuration_is_refused(capsys, whole_run):
+    out, _ = whole_run
+    message = fails(capsys, *SMALL, "--steps", "600", "--seed", "1", "--out", out)
+    assert message.count("\n") == 0
+    assert "seed=0 there, 1 here" in message
+    assert "name another directory" in message
+
+
+def test_directory_of_another_version_is_refused(capsys, tmp_path):
+    config = experiment.Config("mnist5k", "vae", priors.PriorConfig(), steps=10).to_json()
+    run_directory.write_json(tmp_path / "config.json", {**config, "version": "0.0.1"})
+    from examples import command_line, evaluate
+
+    with pytest.raises(SystemExit):
+        command_line.run(lambda: evaluate.main([str(tmp_path)]))
+    assert "made by version 0.0.1" in capsys.readouterr().err
+
+
+def test_unwritable_directory_is_explained(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    message = fails(capsys, *SMALL, "--steps", "10", "--out", tmp_path / "file" / "run")
+    assert message.count("\n") == 0
+    assert "cannot write to" in message
+    assert "name another --out" in message
+
+
+def test_full_disk_is_explained_and_leaves_the_last_checkpoint(capsys, tmp_path, monkeypatch):
+    arguments = [*SMALL, "--steps", "100", "--checkpoint-every", "50", "--out", tmp_path, "--quiet"]
+    save = tf.train.CheckpointManager.save
+    calls = []
+
+    def full(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+        return save(self, *args, **kwargs)
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", full)
+    message = fails(capsys, *arguments, "--no-evaluation")
+    assert "No space left on device" in message
+    assert message.count("\n") == 0
+    assert tf.train.latest_checkpoint(str(tmp_path / "checkpoints")).endswith("ckpt-50")
+
+
+def test_nan_stops_the_training_and_keeps_the_last_good_checkpoint(capsys, tmp_path, monkeypatch):
+    batches = data.training_batches
+
+    def poisoned(*args, **kwargs):
+        spoil = tf.constant(120, tf.int64)
+        return (
+            batches(*args, **kwargs)
+            .enumerate()
+            .map(lambda step, x: tf.where(step < spoil, x, x * np.nan))
+        )
+
+    monkeypatch.setattr(data, "training_batches", poisoned)
+    message = fails(
+        capsys, *SMALL, "--steps", "300", "--checkpoint-every", "50", "--out", tmp_path, "--quiet"
+    )
+    assert "loss became nan at or shortly before step 150" in message
+    assert "ckpt-100" in message
+    assert message.count("\n") == 0
+
+
+def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, monkeypatch):
+    """Validation NLLs from a list: best at the third look, then patience runs out."""
+    from examples import early_stopping, evaluate
+
+    values = iter([5.0, 4.0, 3.0] + [3.5] * 20)
+    looks = []
+
+    def look(model, pixels, num_samples):
+        looks.append(int(model.optimizer.iterations))
+        return next(values)
+
+    monkeypatch.setattr(evaluate, "validation_nll", look)
+    prior = priors.PriorConfig(name="standard")
+    config = experiment.Config(
+        "static_mnist", "vae", prior, steps=2500, num_latents=2, batch_size=8
+    )
+    rng = np.random.default_rng(0)
+    pixels = np.uint8(255 * (rng.random((20, 28, 28)) < 0.3))
+    images = data.Images("static_mnist", pixels, pixels, pixels, dynamic=False, source="made up")
+    run = run_directory.RunDirectory(tmp_path)
+    run.claim(config)
+    model = train.train(config, images, run, checkpoint_every=50, progress=False)
+    assert looks == list(range(50, 50 * 13 + 1, 50))
+    assert int(model.optimizer.iterations) == 150
+    history = early_stopping.BestValidation(run, pixels, config).history()
+    assert history[150] == min(history.values())
+    # The same command again has nothing left to do.
+    again = train.train(config, images, run, checkpoint_every=50, progress=False)
+    assert int(again.optimizer.iterations) == 150
+    assert len(looks) == 13
+
+
+@pytest.mark.skipif(
+    "TFP_LARS_DATA_DIR" not in os.environ, reason="TFP_LARS_DATA_DIR is not set: no real MNIST"
+)
+@pytest.mark.parametrize("name", ["hvae", "conv_hvae"])
+def test_two_layer_models_learn_real_digits(name, tmp_path):
+    """The bound rises by more than its noise from each quarter of the training to the next."""
+    config = experiment.Config("mnist", name, priors.PriorConfig(), steps=200, batch_size=32)
+    images = data.load("mnist")
+    run = run_directory.RunDirectory(tmp_path)
+    run.claim(config)
+    train.train(config, images, run, checkpoint_every=50, progress=False)
+    (events,) = (tmp_path / "tensorboard").glob("events*")
+    elbos = [
+        float(tf.make_ndarray(value.tensor))
+        for record in tf.data.TFRecordDataset(str(events))
+        for value in tf.compat.v1.Event.FromString(record.numpy()).summary.value
+        if value.tag == "elbo"
+    ]
+    assert len(elbos) == 4
+    assert np.all(np.diff(elbos) > 1.0)
