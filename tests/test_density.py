@@ -93,6 +93,18 @@ def test_gradient_is_that_of_the_formula(T, z):
     np.testing.assert_allclose(by_z, z * slope / ratio, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("T", [2, 3, 100, None])
+def test_estimates_of_z_above_one_do_no_harm(T):
+    """An estimate with reweighted samples can exceed 1: everything is accepted, none truncated."""
+    log_accept, log_z = tf.constant(-0.5), tf.constant([1e-8, 0.3, 1.7, 40.0])
+    with tf.GradientTape() as tape:
+        tape.watch([log_accept, log_z])
+        value = density.log_ratio(log_accept, log_z, T)
+    np.testing.assert_allclose(value, -0.5 - log_z, rtol=1e-5)
+    for gradient in tape.gradient(value, [log_accept, log_z]):
+        assert np.all(np.isfinite(gradient))
+
+
 def test_impossible_candidates_leave_the_gradient_finite():
     log_accept = tf.constant([-np.inf, -1.0])
     with tf.GradientTape() as tape:

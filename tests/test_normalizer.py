@@ -177,6 +177,21 @@ def test_rates_of_1e_minus_20_train():
     np.testing.assert_allclose(tape.gradient(value, offset), 0.0, atol=1e-4)  # scale is free
 
 
+@pytest.mark.parametrize("T", [2, 100, None])
+def test_a_target_sample_of_great_weight_leaves_training_finite(T):
+    """pi(z) / q(z) of exp(9), 64 proposals: the estimate of Z is far above 1."""
+    slope = tf.Variable(2.0)
+    dist = make(T=T, fn=lambda z: tf.sigmoid(slope * z))
+    z = tf.constant([0.5, 1.0])
+    log_q = dist.proposal.log_prob(z) - [0.1, 9.0]
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(dist.log_prob(z, target_log_prob=log_q))
+        assert np.isfinite(value)
+        assert np.isfinite(tape.gradient(value, slope))
+    assert dist.log_normalizer > 0.0
+
+
 def test_an_acceptance_of_exactly_zero_leaves_training_finite():
     scale = tf.Variable(1.0)
     dist = make(T=10, proposal=tfd.Normal(0.0, scale), fn=lambda z: tf.where(z > 50.0, 1.0, 0.0))

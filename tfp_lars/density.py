@@ -99,14 +99,16 @@ def _log_tiny(dtype: tf.DType) -> float:
 
 
 def _log1mexp(x: tf.Tensor) -> tf.Tensor:
-    """`log(1 - exp(x))` for `x <= 0`, finite at `x = 0`, where its gradient passes on.
+    """`log(1 - exp(x))` for `x < 0`, held finite from there on, where its gradient passes on.
+
+    An estimate of Z with reweighted samples can exceed 1.
 
     `tfp.math.log1mexp` has the values but not the gradients: its unused branch turns
     them to NaN for `x` near 0. Passing the gradient at 0 matters at `T = 2`, where
     d p_T / dZ at `Z = 1` is not 0.
     """
     ceiling = -tf.exp(tf.constant(_log_tiny(x.dtype), x.dtype))
-    x += tf.stop_gradient(tf.where(x < ceiling, tf.zeros_like(x), ceiling - x))
+    x = tf.where(x < ceiling, x, ceiling + (x - tf.stop_gradient(x)))
     near_zero = x > -np.log(2.0)
     elsewhere = -tf.ones_like(x)
     return tf.where(

@@ -124,6 +124,12 @@ class Resampled(tfd.Distribution):
             self._from_logits = bool(from_logits)
             self._proposal = proposal
             ownership.build_networks(proposal)
+            # TFP's walk over attributes does not see them.
+            self._proposal_keras3_variables = [
+                v
+                for network in ownership.keras3_layers(proposal)
+                for v in ownership.tf_variables(network)
+            ]
             self._accept_fn = self._no_dependency(accept_fn)
             self._log_accept = LogAcceptance(
                 accept_fn,
