@@ -22,6 +22,7 @@ and each layer has its own order, so that no coordinate is always first.
 
 from __future__ import annotations
 
+import itertools
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,6 +32,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras
 
+from tfp_lars.vamp_prior import vamp_prior
+
 tfb = tfp.bijectors
 tfd = tfp.distributions
 
@@ -39,6 +42,7 @@ __all__ = [
     "masked_autoregressive_flow",
     "real_nvp",
     "standard_normal",
+    "vamp_prior",
 ]
 
 Activation = str | Callable[[tf.Tensor], tf.Tensor] | None
@@ -80,7 +84,7 @@ def real_nvp(
     dtype: Any = tf.float32,
     seed: Any = None,
     name: str = "real_nvp",
-) -> tfd.TransformedDistribution:
+) -> tfd.Distribution:
     """A RealNVP flow [1] over the standard normal; the defaults are those of [2].
 
     Each coupling layer keeps `d // 2` coordinates as they are and shifts and scales the others by
@@ -100,8 +104,8 @@ def real_nvp(
       name: name of the distribution.
 
     Returns:
-      A `tfd.TransformedDistribution` with `event_shape` `[d]`. It starts as the standard normal,
-      its bijector as the identity.
+      A transformed distribution with `event_shape` `[d]`, which starts as the standard normal;
+      its `bijector` starts as the identity.
 
     Raises:
       ValueError: if `d` is 1, or an argument is out of range.
@@ -147,9 +151,7 @@ def real_nvp(
         )
         for i in range(num_couplings)
     ]
-    return tfd.TransformedDistribution(
-        standard_normal(d, dtype=dtype), _stack(couplings, d), name=name
-    )
+    return _Flow(standard_normal(d, dtype=dtype), _stack(couplings, d), name=name)
 
 
 def masked_autoregressive_flow(
@@ -162,7 +164,7 @@ def masked_autoregressive_flow(
     dtype: Any = tf.float32,
     seed: Any = None,
     name: str = "masked_autoregressive_flow",
-) -> tfd.TransformedDistribution:
+) -> tfd.Distribution:
     """A masked autoregressive flow [1] over the standard normal; the defaults are those of [2].
 
     In each block every coordinate is shifted and scaled by amounts computed from all those before
@@ -184,8 +186,8 @@ def masked_autoregressive_flow(
       name: name of the distribution.
 
     Returns:
-      A `tfd.TransformedDistribution` with `event_shape` `[d]`. It starts as the standard normal,
-      its bijector as the identity.
+      A transformed distribution with `event_shape` `[d]`, which starts as the standard normal;
+      its `bijector` starts as the identity.
 
     Raises:
       ValueError: if an argument is out of range.
@@ -224,9 +226,7 @@ def masked_autoregressive_flow(
         )
         for i in range(num_blocks)
     ]
-    return tfd.TransformedDistribution(
-        standard_normal(d, dtype=dtype), _stack(blocks, d), name=name
-    )
+    return _Flow(standard_normal(d, dtype=dtype), _stack(blocks, d), name=name)
 
 
 def gaussian_mixture(
@@ -266,7 +266,7 @@ def gaussian_mixture(
 
     >>> pi = gaussian_mixture(2, num_components=8, seed=1)
     >>> [tuple(v.shape) for v in pi.trainable_variables]
-    [(8,), (8, 2), (8, 2)]
+    [(8, 2), (8, 2), (8,)]
     >>> pi.log_prob(pi.sample(5, seed=2)).shape
     TensorShape([5])
     """
@@ -285,12 +285,10 @@ def gaussian_mixture(
             f"`log_scale_bound` is {bound}; with `init_spread` {init_spread} it must be above "
             f"{abs(log_scale):.3g}, where the log-scales start."
         )
+    stretch = tfb.Scale(tf.cast(bound, dtype))
     scale = tfp.util.TransformedVariable(
         tf.fill(shape, tf.cast(np.exp(log_scale), dtype)),
-        bijector=tfb.Chain(
-            [tfb.Exp(), tfb.Scale(tf.cast(bound, dtype)), tfb.Tanh()]
-            + [tfb.Scale(tf.cast(1 / bound, dtype))]
-        ),
+        bijector=tfb.Chain([tfb.Exp(), stretch, tfb.Tanh(), tfb.Invert(stretch)]),
         name=f"{name}_scale",
     )
     return tfd.MixtureSameFamily(
@@ -307,6 +305,22 @@ def gaussian_mixture(
 # The parts of a flow.
 
 
+class _Flow(tfd.TransformedDistribution.__mro__[1]):
+    """A transformed distribution whose `log_prob` always follows the weights as they are now.
+
+    TFP's bijectors remember what they computed for a tensor, and know nothing of variables: after
+    an update, `log_prob` of a tensor that they have seen (a validation set, an earlier draw) can
+    be that of the old weights, or have no gradient. A copy of the tensor is new to them, and what
+    they remember of it is still shared within the call.
+
+    The base is what `tfd.TransformedDistribution` makes of parts that are not composite tensors;
+    a subclass of the name itself would be made one, and parents would lose its variables.
+    """
+
+    def _log_prob(self, y, **kwargs):
+        return super()._log_prob(tf.identity(y), **kwargs)
+
+
 class _CouplingNetwork(tf.Module):
     """Shift and bounded log-scale of a coupling's second part, from its first.
 
@@ -318,10 +332,12 @@ class _CouplingNetwork(tf.Module):
         super().__init__(name=name)
         self._activation = activation
         self._bound = bound
-        shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        shapes = list(itertools.pairwise(sizes))
         kernels = [initializer(shape) for shape in shapes]
         kernels[-1] = np.zeros_like(kernels[-1])  # zero shift and log-scale: the identity
-        self.kernels = [tf.Variable(k, dtype=dtype, name=f"kernel_{i}") for i, k in enumerate(kernels)]
+        self.kernels = [
+            tf.Variable(k, dtype=dtype, name=f"kernel_{i}") for i, k in enumerate(kernels)
+        ]
         self.biases = [
             tf.Variable(tf.zeros([units], dtype), name=f"bias_{i}")
             for i, (_, units) in enumerate(shapes)
