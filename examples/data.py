@@ -24,6 +24,7 @@ a download by that package; `Images.source` and the log say which it was. The so
 """
 
 import dataclasses
+import hashlib
 import logging
 import os
 
@@ -70,6 +71,11 @@ class Images:
     test: np.ndarray
     dynamic: bool
     source: str
+
+    def fingerprint(self) -> str:
+        """The same for the same images, wherever they came from."""
+        parts = (self.train, self.validation, self.test)
+        return hashlib.md5(b"".join(p.tobytes() for p in parts)).hexdigest()
 
 
 def load(name: str, data_dir: str | None = None) -> Images:

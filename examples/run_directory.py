@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 import tfp_lars
-from examples import models, priors
+from examples import data, models, priors
 from examples.command_line import UserError
 from examples.experiment import Config
 
@@ -27,9 +27,14 @@ class RunDirectory:
     def config_file(self) -> pathlib.Path:
         return self.path / "config.json"
 
-    def claim(self, config: Config) -> None:
-        """Makes the directory this configuration's, or refuses if it is another's."""
-        wanted = json.loads(json.dumps(config.to_json()))
+    def claim(self, config: Config, images: data.Images) -> None:
+        """Makes the directory this configuration's, or refuses if it is another's.
+
+        The images belong to it: a fixed binarization of one's own and that of a download are
+        called the same, and a resumed run must not change from one to the other.
+        """
+        wanted = {**config.to_json(), "images": images.fingerprint()}
+        wanted = json.loads(json.dumps(wanted))
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             if not self.config_file.exists():
@@ -56,6 +61,7 @@ class RunDirectory:
                 f"{self.path} was made by version {version} of tfp_lars, this is "
                 f"{tfp_lars.__version__}: train it again, or install that version."
             )
+        found.pop("images")
         prior = found.pop("prior")
         prior["accept_units"] = tuple(prior["accept_units"])
         return Config(prior=priors.PriorConfig(**prior), **found)

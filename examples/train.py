@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config, directory = config_of(args), RunDirectory(args.out)
     images = data.load(args.dataset, args.data_dir)
     print(f"{images.name}: {images.source}")
-    directory.claim(config)
+    directory.claim(config, images)
     model = train(
         config,
         images,

@@ -1,5 +1,6 @@
 """Training as a user runs it: real processes, real data, killed and resumed; every complaint."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -14,7 +15,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from examples import data, experiment, priors, run_directory, train
+from examples import (
+    command_line,
+    data,
+    early_stopping,
+    evaluate,
+    experiment,
+    priors,
+    run_directory,
+    train,
+)
 
 ROOT = pathlib.Path(__file__).parent.parent
 SMALL = ["--dataset", "mnist5k", "--latents", "4", "--accept-units", "8-8", "--S", "64"]
@@ -160,11 +170,21 @@ def test_directory_of_another_configuration_is_refused(capsys, whole_run):
     assert "name another directory" in message
 
 
+def test_directory_of_other_images_is_refused(capsys, whole_run, monkeypatch):
+    out, _ = whole_run
+    load = data.load
+
+    def other(name, data_dir):
+        images = load(name, data_dir)
+        return dataclasses.replace(images, train=images.train[::-1])
+
+    monkeypatch.setattr(data, "load", other)
+    assert "images=" in fails(capsys, *SMALL, *LENGTH, "--out", out)
+
+
 def test_directory_of_another_version_is_refused(capsys, tmp_path):
     config = experiment.Config("mnist5k", "vae", priors.PriorConfig(), steps=10).to_json()
     run_directory.write_json(tmp_path / "config.json", {**config, "version": "0.0.1"})
-    from examples import command_line, evaluate
-
     with pytest.raises(SystemExit):
         command_line.run(lambda: evaluate.main([str(tmp_path)]))
     assert "made by version 0.0.1" in capsys.readouterr().err
@@ -218,8 +238,6 @@ def test_nan_stops_the_training_and_keeps_the_last_good_checkpoint(capsys, tmp_p
 
 def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, monkeypatch):
     """Validation NLLs from a list: best at the third look, then patience runs out."""
-    from examples import early_stopping, evaluate
-
     values = iter([5.0, 4.0, 3.0] + [3.5] * 20)
     looks = []
 
@@ -236,7 +254,7 @@ def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, mon
     pixels = np.uint8(255 * (rng.random((20, 28, 28)) < 0.3))
     images = data.Images("static_mnist", pixels, pixels, pixels, dynamic=False, source="made up")
     run = run_directory.RunDirectory(tmp_path)
-    run.claim(config)
+    run.claim(config, images)
     model = train.train(config, images, run, checkpoint_every=50, progress=False)
     assert looks == list(range(50, 50 * 13 + 1, 50))
     assert int(model.optimizer.iterations) == 150
@@ -257,7 +275,7 @@ def test_two_layer_models_learn_real_digits(name, tmp_path):
     config = experiment.Config("mnist", name, priors.PriorConfig(), steps=200, batch_size=32)
     images = data.load("mnist")
     run = run_directory.RunDirectory(tmp_path)
-    run.claim(config)
+    run.claim(config, images)
     train.train(config, images, run, checkpoint_every=50, progress=False)
     (events,) = (tmp_path / "tensorboard").glob("events*")
     elbos = [

@@ -107,8 +107,7 @@ def _log1mexp(x: tf.Tensor) -> tf.Tensor:
     them to NaN for `x` near 0. Passing the gradient at 0 matters at `T = 2`, where
     d p_T / dZ at `Z = 1` is not 0.
     """
-    ceiling = -tf.exp(tf.constant(_log_tiny(x.dtype), x.dtype))
-    x = tf.where(x < ceiling, x, ceiling + (x - tf.stop_gradient(x)))
+    x = _below_zero(x)
     near_zero = x > -np.log(2.0)
     elsewhere = -tf.ones_like(x)
     return tf.where(
@@ -116,6 +115,16 @@ def _log1mexp(x: tf.Tensor) -> tf.Tensor:
         tf.math.log(-tf.math.expm1(tf.where(near_zero, x, elsewhere))),
         tf.math.log1p(-tf.exp(tf.where(near_zero, elsewhere, x))),
     )
+
+
+@tf.custom_gradient
+def _below_zero(x: tf.Tensor):
+    """`x`, or a tiny negative number if that is less; the gradient passes on unchanged.
+
+    Not as `x + stop_gradient(shift)`: a graph may sum such terms in another order, and round.
+    """
+    ceiling = -tf.exp(tf.constant(_log_tiny(x.dtype), x.dtype))
+    return tf.minimum(x, ceiling), lambda upstream: upstream
 
 
 def log_add_exp(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
