@@ -1,0 +1,96 @@
+"""The VampPrior: a mixture of posteriors at pseudo-inputs that are learned."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tests.bounds import FALSE_ALARM_RATE, chi_square_p_value
+from tfp_lars import AcceptanceNetwork, DistributionLayer, Resampled, proposals
+
+tfd = tfp.distributions
+
+
+class Encoder(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(2)
+        self.dense.build((None, 6))
+
+    def distribution(self, x):
+        loc, log_scale = tf.split(self.dense(tf.reshape(x, [-1, 6])), 2, axis=-1)
+        return tfd.Independent(tfd.Normal(3.0 * loc, tf.exp(0.3 * log_scale)), 1)
+
+
+def make(encoder=None, **kwargs):
+    kwargs = {"num_components": 5, "seed": 1, **kwargs}
+    return proposals.vamp_prior((encoder or Encoder()).distribution, (2, 3), **kwargs)
+
+
+def test_density_is_the_mean_of_the_posteriors():
+    encoder = Encoder()
+    prior = make(encoder)
+    z = np.linspace(-4.0, 4.0, 9, dtype=np.float32)[:, None]
+    posteriors = encoder.distribution(prior.pseudo_inputs)
+    expected = np.log(np.mean(posteriors.prob(z[:, None]), axis=1))
+    np.testing.assert_allclose(prior.log_prob(z), expected, rtol=1e-5)
+    assert prior.event_shape == [1]
+    assert prior.batch_shape == []
+
+
+def test_draws_follow_the_density(seed, num_samples=20_000):
+    prior = make()
+    edges = np.linspace(-12.0, 12.0, 2401)
+    middle = np.float32(0.5 * (edges[1:] + edges[:-1]))[:, None]
+    mass = prior.prob(middle).numpy() * (edges[1] - edges[0])
+    draws = prior.sample(num_samples, seed=[seed, 1])[:, 0]
+    counts = np.histogram(draws, edges[::40])[0]
+    assert counts.sum() == num_samples
+    cells = mass.reshape(-1, 40).sum(1)
+    assert chi_square_p_value(counts, cells / cells.sum()) > FALSE_ALARM_RATE
+
+
+def test_pseudo_inputs_start_around_the_mean_and_stay_in_the_unit_interval():
+    mean = np.full((2, 3), 0.3)
+    prior = make(num_components=2000, mean=mean, stddev=0.5)
+    logits = np.log(prior.pseudo_inputs / (1.0 - prior.pseudo_inputs))
+    # 12,000 numbers: the standard error of their mean is 0.0046.
+    assert abs(logits.mean() - np.log(0.3 / 0.7)) < 5 * 0.5 / np.sqrt(logits.size)
+    assert np.all((prior.pseudo_inputs > 0.0) & (prior.pseudo_inputs < 1.0))
+
+
+def test_gradient_reaches_pseudo_inputs_and_encoder():
+    encoder = Encoder()
+    prior = make(encoder)
+    assert len(prior.trainable_variables) == 1
+    weights = [v.value for v in encoder.trainable_variables]
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(prior.log_prob([[0.5], [1.0]]))
+    for gradient in tape.gradient(value, [*prior.trainable_variables, *weights]):
+        assert np.any(gradient.numpy() != 0.0)
+
+
+def test_it_is_a_proposal_and_a_layer():
+    dist = Resampled(make(), AcceptanceNetwork((4,)), T=10)
+    assert dist.sample(3, seed=1).shape == [3, 1]
+    assert len(DistributionLayer(dist).trainable_variables) == 1 + 4
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"num_components": 0}, ValueError, "`num_components`.*got 0"),
+        ({"num_components": 2.5}, ValueError, "`num_components`.*got 2.5"),
+        ({"mean": 0.0}, ValueError, "`mean`.*got 0.0"),
+        ({"mean": 1.5}, ValueError, "`mean`.*got 1.5"),
+    ],
+)
+def test_bad_arguments_are_named(kwargs, error, message):
+    with pytest.raises(error, match=message):
+        make(**kwargs)
+
+
+def test_encoder_must_be_callable():
+    with pytest.raises(TypeError, match="`encode` must be callable; got 3"):
+        proposals.vamp_prior(3, (2, 3))
