@@ -1,7 +1,10 @@
 """Target densities in the plane: all known exactly, all easy to draw from.
 
-The two mixtures of separated Gaussians, `grid` and `ring`, have one scale, and it is set such
-that KL(q || N(0, I)) = 1.80, as in the paper's study (`tests/test_toy_2d.py` checks it).
+The mixtures of separated Gaussians (`ring`, `grid`, `wide_grid`) have one scale, and it is set
+such that KL(q || N(0, I)) = 1.80, as in the paper's study (`tests/test_toy_2d.py` checks it).
+The paper does not give its means. Six modes on a ring are the default because a network of 10
+units finds them about as hard to fit as the paper's (KL 0.66); on the grids it does far worse or
+better.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ tfd = tfp.distributions
 
 __all__ = ["DEFAULT", "TARGETS", "Target", "make"]
 
-DEFAULT = "grid"
+DEFAULT = "ring"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,22 +44,28 @@ def make(name: str) -> Target:
     return TARGETS[name]()
 
 
-def _grid() -> Target:
-    axis = np.array([-1.0, 0.0, 1.0])
-    means = np.stack(np.meshgrid(axis, axis), axis=-1).reshape([-1, 2])
+def _ring() -> Target:
+    angle = 2 * np.pi * np.arange(6) / 6
     return Target(
-        "grid",
-        "9 equal Gaussians, means {-1, 0, 1} x {-1, 0, 1}, standard deviation 0.1155",
-        _gaussians(means, 0.1155),
+        "ring",
+        "6 equal Gaussians on a circle of radius 1.5, standard deviation 0.1796",
+        _gaussians(1.5 * _polar(angle), 0.1796),
     )
 
 
-def _ring() -> Target:
-    angle = 2 * np.pi * np.arange(8) / 8
+def _grid() -> Target:
     return Target(
-        "ring",
-        "8 equal Gaussians on a circle of radius 1.5, standard deviation 0.1549",
-        _gaussians(1.5 * _polar(angle), 0.1549),
+        "grid",
+        "9 equal Gaussians, means {-1, 0, 1} x {-1, 0, 1}, standard deviation 0.1155",
+        _gaussians(_lattice([-1.0, 0.0, 1.0]), 0.1155),
+    )
+
+
+def _wide_grid() -> Target:
+    return Target(
+        "wide_grid",
+        "9 equal Gaussians, means {-1.5, 0, 1.5} x {-1.5, 0, 1.5}, standard deviation 0.1768",
+        _gaussians(_lattice([-1.5, 0.0, 1.5]), 0.1768),
     )
 
 
@@ -84,8 +93,7 @@ def _two_spirals() -> Target:
 
 
 def _checkerboard() -> Target:
-    corner = np.arange(-2, 2)
-    corners = np.stack(np.meshgrid(corner, corner), axis=-1).reshape([-1, 2])
+    corners = _lattice(np.arange(-2, 2))
     low = corners[corners.sum(axis=-1) % 2 == 0].astype(np.float32)
     squares = tfd.Independent(tfd.Uniform(low, low + 1), reinterpreted_batch_ndims=1)
     return Target(
@@ -99,6 +107,10 @@ def _polar(angle):
     return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
 
 
+def _lattice(axis):
+    return np.stack(np.meshgrid(axis, axis), axis=-1).reshape([-1, 2])
+
+
 def _gaussians(means, scale):
     means = np.asarray(means, np.float32)
     return tfd.MixtureSameFamily(
@@ -108,8 +120,9 @@ def _gaussians(means, scale):
 
 
 TARGETS: dict[str, Callable[[], Target]] = {
-    "grid": _grid,
     "ring": _ring,
+    "grid": _grid,
+    "wide_grid": _wide_grid,
     "checkerboard": _checkerboard,
     "two_moons": _two_moons,
     "two_spirals": _two_spirals,

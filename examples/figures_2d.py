@@ -1,0 +1,113 @@
+"""The figures of the study in the plane: densities as in the paper's Figure 2, and real draws."""
+
+from __future__ import annotations
+
+import pathlib
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display needed
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import Normalize, PowerNorm
+
+from examples.models_2d import Fit
+from examples.quadrature import Grid
+
+__all__ = ["draw_densities", "draw_draws"]
+
+_VIEW = 3.0  # half the width of what is shown
+_DENSITY, _ACCEPTANCE = "Blues", "Reds"
+
+
+def draw_densities(
+    path: pathlib.Path, grid: Grid, log_q: np.ndarray, fits: list[Fit], title: str
+) -> None:
+    """Target, proposal, a(z) and p(z) of each model, a row each, with KL and Z under them."""
+    norm = _density_norm(log_q)
+    figure, axes = plt.subplots(
+        len(fits), 4, figsize=(9.2, 2.45 * len(fits) + 0.9), layout="constrained", squeeze=False
+    )
+    figure.suptitle(title, fontsize=11)
+    for row, fit in zip(axes, fits, strict=True):
+        n = fit.numbers
+        row[0].set_ylabel(fit.model.name.replace(", ", ",\n", 2), fontsize=8)
+        image = _show(row[0], grid, np.exp(log_q), _DENSITY, norm, "")
+        _show(
+            row[1], grid, np.exp(fit.log_pi), _DENSITY, norm, f"KL(q || π) = {n['kl_proposal']:.2f}"
+        )
+        if fit.model.resampled:
+            # Without truncation the scale of a(z) is free; a common one shows its shape.
+            relative = np.exp(fit.log_a) / n["max_a"]
+            caption = f"Z = {n['z']:.3f}, max a = {n['max_a']:.2f}"
+            accept = _show(row[2], grid, relative, _ACCEPTANCE, Normalize(0, 1), caption)
+        else:
+            row[2].axis("off")
+            row[2].text(0.5, 0.5, "no resampling", ha="center", transform=row[2].transAxes)
+        _show(row[3], grid, np.exp(fit.log_p), _DENSITY, norm, f"KL(q || p) = {n['kl']:.3f}")
+    names = ["target q(z)", "proposal π(z)", "a(z) / max a", "model p(z)"]
+    for axis, name in zip(axes[0], names, strict=True):
+        axis.set_title(name, fontsize=10)
+    _bar(figure, image, axes, "density (square-root scale)")
+    _bar(figure, accept, axes, "a(z) / max a")
+    _save(figure, path)
+
+
+def draw_draws(
+    path: pathlib.Path, grid: Grid, log_q: np.ndarray, fits: list[Fit], title: str
+) -> None:
+    """Above, draws over the density of the model; below, the histogram of all draws."""
+    norm = _density_norm(log_q)
+    figure, axes = plt.subplots(
+        2, len(fits), figsize=(2.55 * len(fits) + 0.9, 6.0), layout="constrained", squeeze=False
+    )
+    figure.suptitle(title, fontsize=11)
+    edges = np.linspace(-_VIEW, _VIEW, 97)
+    for column, fit in zip(axes.T, fits, strict=True):
+        label = (
+            fit.model.name.replace(", ", ",\n", 2) if "MLP" in fit.model.name else fit.model.name
+        )
+        column[0].set_title(label, fontsize=9)
+        image = _show(column[0], grid, np.exp(fit.log_p), _DENSITY, norm, "density, 1,000 draws")
+        column[0].plot(*fit.draws[:1000].T, ".", color="black", markersize=1.5, alpha=0.6)
+        counts, _, _ = np.histogram2d(*fit.draws.T, bins=[edges, edges])
+        density = counts / (len(fit.draws) * (edges[1] - edges[0]) ** 2)
+        axis = column[1]
+        axis.imshow(density.T, origin="lower", extent=[-_VIEW, _VIEW] * 2, cmap=_DENSITY, norm=norm)
+        p_value = fit.numbers["chi_square_p_value"]
+        _frame(axis, f"histogram, {len(fit.draws):,} draws\nchi-square p = {p_value:.2g}")
+    _bar(figure, image, axes, "density (square-root scale)")
+    _save(figure, path)
+
+
+def _density_norm(log_q):
+    # The square root keeps a flat proposal visible beside sharp modes.
+    return PowerNorm(0.5, vmin=0, vmax=float(np.exp(np.max(log_q))))
+
+
+def _show(axis, grid, values, cmap, norm, caption):
+    inside = np.abs(grid.axis) <= _VIEW
+    shown = values[np.ix_(inside, inside)]
+    image = axis.imshow(shown.T, origin="lower", extent=[-_VIEW, _VIEW] * 2, cmap=cmap, norm=norm)
+    _frame(axis, caption)
+    return image
+
+
+def _frame(axis, caption):
+    axis.set_xlim(-_VIEW, _VIEW)
+    axis.set_ylim(-_VIEW, _VIEW)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.set_xlabel(caption, fontsize=8)
+
+
+def _bar(figure, image, axes, label):
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, extend="max")
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+
+
+def _save(figure, path):
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
