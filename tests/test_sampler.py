@@ -217,6 +217,12 @@ def test_a_new_number_of_draws_is_no_new_graph(seed):
     assert len(traces) == before
 
 
+def test_many_distributions_are_no_retracing(caplog, seed):
+    for _ in range(8):
+        Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=3).sample(2, seed=seed)
+    assert "retracing" not in caplog.text
+
+
 @pytest.mark.parametrize("T", [1, 3])
 def test_draws_carry_no_gradient(T, seed):
     loc = tf.Variable(0.0)

@@ -435,8 +435,9 @@ class _CompiledSampler:
                 samples, attempts = tf.identity(draws.samples), tf.identity(draws.attempts)
         else:
             if self._graph is None:
-                # Not autograph: it would rewrite the user's functions, with warnings about lambdas.
-                self._graph = tf.function(self._draw, autograph=False)
+                # A function of its own for each distribution: TF takes the graphs of one method for
+                # retracing, and warns. Not autograph: it would rewrite the user's functions.
+                self._graph = tf.function(lambda *args: self._draw(*args), autograph=False)
             draws = self._graph(n, T, seed)
             samples, attempts = draws.samples, draws.attempts
             if draws.gave_up:
