@@ -435,9 +435,11 @@ class _CompiledSampler:
                 samples, attempts = tf.identity(draws.samples), tf.identity(draws.attempts)
         else:
             if self._graph is None:
-                # A function of its own for each distribution: TF takes the graphs of one method for
-                # retracing, and warns. Not autograph: it would rewrite the user's functions.
-                self._graph = tf.function(lambda *args: self._draw(*args), autograph=False)
+                # Not autograph: it would rewrite the user's functions. One concrete graph serves
+                # all calls; through `tf.function`, TF would take those of other distributions
+                # for retracing, and warn.
+                draw = tf.function(self._draw, autograph=False)
+                self._graph = draw.get_concrete_function(n, T, seed)
             draws = self._graph(n, T, seed)
             samples, attempts = draws.samples, draws.attempts
             if draws.gave_up:
