@@ -31,10 +31,10 @@ class Estimate:
 
 
 class Grid:
-    """Square grid of nodes `-limit + step * i` on both axes.
+    """Square grid of nodes `-limit + step * (i + 1/2)` on both axes.
 
-    A `limit` and a `step` that float32 holds exactly put nodes exactly onto the edges of a
-    piecewise constant density, where the sum is then exact.
+    Each node is the middle of a square, so with edges at multiples of `2 * step` the sum is
+    exact for a piecewise constant density, too.
 
     Args:
       limit: half the width of the square.
@@ -47,7 +47,7 @@ class Grid:
         self.size = round(2 * limit / step)
         if self.size % 2 or not np.isclose(self.size * step, 2 * limit):
             raise ValueError(f"`step` {step} does not divide `limit` {limit}.")
-        self.axis = -limit + step * np.arange(self.size)  # [size]
+        self.axis = -limit + step * (np.arange(self.size) + 0.5)  # [size]
         x, y = np.meshgrid(self.axis, self.axis, indexing="ij")
         self.nodes = np.stack([x, y], axis=-1).astype(np.float32)  # [size, size, 2]
 
@@ -134,8 +134,7 @@ def chi_square(
       The statistic, its degrees of freedom, and the p-value.
     """
     cells = grid.size // nodes_per_cell
-    # Half a step aside, each node stands in the middle of the area that it stands for.
-    edges = -grid.limit - grid.step / 2 + grid.step * nodes_per_cell * np.arange(cells + 1)
+    edges = -grid.limit + grid.step * nodes_per_cell * np.arange(cells + 1)
     counts, _, _ = np.histogram2d(draws[:, 0], draws[:, 1], bins=[edges, edges])
     blocks = np.exp(log_p).reshape([cells, nodes_per_cell, cells, nodes_per_cell])
     expected = len(draws) * grid.step**2 * blocks.sum(axis=(1, 3))

@@ -66,14 +66,15 @@ def _parse(arguments):
         "--T",
         nargs="+",
         type=command_line.truncation,
-        default=[None, 100],
         metavar="T",
-        help="truncations to train with, each an integer or inf (default: inf 100)",
+        help="truncations to train with, each an integer or inf (default: inf 100; quick: inf)",
     )
     parser.add_argument("--steps", type=command_line.positive, help="training steps of each model")
     parser.add_argument("--seed", type=_seed, default=0, help="(default: 0)")
     parser.add_argument("--quick", action="store_true", help="a rough run, under a minute")
     options = parser.parse_args(arguments)
+    if options.T is None:
+        options.T = [None] if options.quick else [None, 100]
     options.T = list(dict.fromkeys(options.T))
     return options
 
@@ -193,7 +194,7 @@ def _table(target, blocks, options):
                 f"{n['z']:.4f}" if fit.model.resampled else "-",
                 f"{n['z_over_max_a']:.4f}" if fit.model.resampled else "-",
                 f"{n['z_paper']:.2f}" if comparable and n["z_paper"] else "",
-                f"{n['z_limit_of_exact_fit']:.2g}" if fit.model.resampled else "-",
+                _limit(n["z_limit_of_exact_fit"]) if fit.model.resampled else "-",
                 f"{n['z_estimate']:.4f} ± {n['z_estimate_stderr']:.4f}"
                 if fit.model.resampled
                 else "-",
@@ -209,6 +210,10 @@ def _table(target, blocks, options):
         "",
     ]
     return "\n".join(lines)
+
+
+def _limit(value):
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
 def _draw(output, target, blocks, budget):

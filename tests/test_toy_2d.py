@@ -22,7 +22,7 @@ GRID = quadrature.Grid(step=1 / 32)
 def small_network(z):
     """An acceptance function with sharp and flat parts: a ring, brighter to the right."""
     radius = tf.norm(z, axis=-1)
-    return 0.9 * tf.exp(-8.0 * (radius - 1.2) ** 2) * tf.sigmoid(3.0 * z[..., 0] + 1.0)
+    return 1e-3 + 0.9 * tf.exp(-8.0 * (radius - 1.2) ** 2) * tf.sigmoid(3.0 * z[..., 0] + 1.0)
 
 
 def resampled(T):
@@ -42,10 +42,6 @@ def test_target_is_a_density_that_its_draws_follow(name):
     log_q = GRID.evaluate(target.log_prob)
     mass = GRID.integral(np.exp(log_q))
     np.testing.assert_allclose(mass.value, 1.0, atol=1e-5)
-    if name == "checkerboard":
-        # The test's cells are half a step aside, which matters where a density has edges.
-        assert mass.error < 1e-6
-        return
     _, dof, p_value = quadrature.chi_square(GRID, log_q, target.sample(10**5, seed=1).numpy())
     assert dof > 100
     assert p_value > 1e-4
@@ -78,7 +74,7 @@ def test_quadrature_knows_its_own_error():
     log_a = -0.5 * np.sum(np.square(GRID.nodes, dtype=np.float64), axis=-1)
     found = quadrature.fit_of(GRID, log_pi, log_pi, log_a, None)
     np.testing.assert_allclose(found["z"].value, 0.5, rtol=1e-6)
-    np.testing.assert_allclose(found["max_a"], 1.0)
+    np.testing.assert_allclose(found["max_a"], 1.0, atol=1e-3)  # no node at the origin
     np.testing.assert_allclose(found["z_limit"], 1.0)
 
 
@@ -168,13 +164,13 @@ def test_failure_in_the_middle_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_quick_run_writes_everything_and_its_numbers_agree(tmp_path, capsys):
-    """Z by two routes within 4 standard errors in each row: false-alarm rate 4e-4 in all."""
+    """Z by two routes within 4 standard errors in each row: false-alarm rate 2e-4 in all."""
     out = tmp_path / "a" / "b"
-    toy_2d.main(["--out", str(out), "--quick", "--steps", "60"])
-    names = ["densities_T100.png", "densities_Tinf.png", "draws_T100.png", "draws_Tinf.png"]
+    toy_2d.main(["--out", str(out), "--quick", "--steps", "60", "--T", "100"])
+    names = ["densities_T100.png", "draws_T100.png"]
     assert sorted(p.name for p in out.iterdir()) == [*names, "results.json", "table.md"]
     results = json.loads((out / "results.json").read_text())
-    assert len(results["rows"]) == 8
+    assert len(results["rows"]) == 4
     for row in results["rows"]:
         assert np.isfinite(row["kl"])
         if "z" in row:
