@@ -10,6 +10,7 @@ matplotlib.use("Agg")  # no display needed
 
 import matplotlib.pyplot as plt
 import numpy as np
+import PIL.Image
 from matplotlib.colors import Normalize, PowerNorm
 
 from examples.models_2d import Fit
@@ -27,12 +28,12 @@ def draw_densities(
     """Target, proposal, a(z) and p(z) of each model, a row each, with KL and Z under them."""
     norm = _density_norm(log_q)
     figure, axes = plt.subplots(
-        len(fits), 4, figsize=(9.2, 2.45 * len(fits) + 0.9), layout="constrained", squeeze=False
+        len(fits), 4, figsize=(9.6, 2.15 * len(fits) + 0.6), layout="constrained", squeeze=False
     )
     figure.suptitle(title, fontsize=11)
     for row, fit in zip(axes, fits, strict=True):
         n = fit.numbers
-        row[0].set_ylabel(fit.model.name.replace(", ", ",\n", 2), fontsize=8)
+        row[0].set_ylabel(_label(fit), fontsize=8)
         image = _show(row[0], grid, np.exp(log_q), _DENSITY, norm, "")
         _show(
             row[1], grid, np.exp(fit.log_pi), _DENSITY, norm, f"KL(q || π) = {n['kl_proposal']:.2f}"
@@ -49,7 +50,7 @@ def draw_densities(
     names = ["target q(z)", "proposal π(z)", "a(z) / max a", "model p(z)"]
     for axis, name in zip(axes[0], names, strict=True):
         axis.set_title(name, fontsize=10)
-    _bar(figure, image, axes, "density (square-root scale)")
+    _bar(figure, image, axes, "density (square-root scale)", extend="max")
     _bar(figure, accept, axes, "a(z) / max a")
     _save(figure, path)
 
@@ -65,10 +66,7 @@ def draw_draws(
     figure.suptitle(title, fontsize=11)
     edges = np.linspace(-_VIEW, _VIEW, 97)
     for column, fit in zip(axes.T, fits, strict=True):
-        label = (
-            fit.model.name.replace(", ", ",\n", 2) if "MLP" in fit.model.name else fit.model.name
-        )
-        column[0].set_title(label, fontsize=9)
+        column[0].set_title(_label(fit), fontsize=9)
         image = _show(column[0], grid, np.exp(fit.log_p), _DENSITY, norm, "density, 1,000 draws")
         column[0].plot(*fit.draws[:1000].T, ".", color="black", markersize=1.5, alpha=0.6)
         counts, _, _ = np.histogram2d(*fit.draws.T, bins=[edges, edges])
@@ -77,8 +75,12 @@ def draw_draws(
         axis.imshow(density.T, origin="lower", extent=[-_VIEW, _VIEW] * 2, cmap=_DENSITY, norm=norm)
         p_value = fit.numbers["chi_square_p_value"]
         _frame(axis, f"histogram, {len(fit.draws):,} draws\nchi-square p = {p_value:.2g}")
-    _bar(figure, image, axes, "density (square-root scale)")
+    _bar(figure, image, axes, "density (square-root scale)", extend="max")
     _save(figure, path)
+
+
+def _label(fit):
+    return fit.model.name.replace("LARS, ", "LARS,\n")
 
 
 def _density_norm(log_q):
@@ -102,8 +104,8 @@ def _frame(axis, caption):
     axis.set_xlabel(caption, fontsize=8)
 
 
-def _bar(figure, image, axes, label):
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, extend="max")
+def _bar(figure, image, axes, label, extend="neither"):
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, extend=extend)
     bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=7)
 
@@ -111,3 +113,6 @@ def _bar(figure, image, axes, label):
 def _save(figure, path):
     figure.savefig(path, dpi=100)
     plt.close(figure)
+    # A palette halves the size, for a repository or a web page.
+    with PIL.Image.open(path) as image:
+        image.convert("RGB").quantize(128).save(path, optimize=True)

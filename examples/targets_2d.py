@@ -17,9 +17,7 @@ import tensorflow_probability as tfp
 
 tfd = tfp.distributions
 
-__all__ = ["DEFAULT", "TARGETS", "Target", "make"]
-
-DEFAULT = "ring"
+__all__ = ["TARGETS", "Target", "make"]
 
 
 @dataclasses.dataclass(frozen=True)

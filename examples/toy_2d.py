@@ -20,6 +20,9 @@ from collections.abc import Sequence
 from examples import command_line
 from examples.command_line import UserError
 
+# Known here as well, because a wrong name should not wait for TensorFlow to be imported.
+TARGET_NAMES = ("ring", "grid", "wide_grid", "checkerboard", "two_moons", "two_spirals")
+
 DESCRIPTION = "KL and Z of learned accept/reject sampling in 2-D, beside the paper's numbers."
 
 
@@ -58,8 +61,8 @@ def _parse(arguments):
     parser.add_argument("--out", type=pathlib.Path, required=True, help="directory to write to")
     parser.add_argument(
         "--target",
-        default="ring",
-        choices=["ring", "grid", "wide_grid", "checkerboard", "two_moons", "two_spirals"],
+        default=TARGET_NAMES[0],
+        choices=TARGET_NAMES,
         help="density to fit (default: %(default)s)",
     )
     parser.add_argument(

@@ -119,6 +119,10 @@ def test_chi_square_is_calibrated():
     assert scipy.special.smirnov(60, gap) > 0.5e-4
 
 
+def test_command_knows_all_targets():
+    assert tuple(targets_2d.TARGETS) == toy_2d.TARGET_NAMES
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
