@@ -50,12 +50,14 @@ class Budget:
       num_estimate: draws from the proposal for the estimate of Z.
       num_draws: draws from the model, for the figure and the chi-square test.
       grid_step: step of the quadrature.
+      flow_alone: share of the steps of a resampled flow that train the flow alone.
     """
 
     steps: int = 8000
     num_estimate: int = 10**6
     num_draws: int = 10**5
     grid_step: float = 1 / 64
+    flow_alone: float = 0.5
 
 
 QUICK = Budget(steps=200, num_estimate=10**5, num_draws=10**4, grid_step=1 / 16)
@@ -119,7 +121,7 @@ def fit(
         return _measure(model, dist.T, target, proposal, dist, budget, seed)
     # Without truncation nothing rewards a proposal near the target, as a(z) can make up for any:
     # half of the steps for the flow alone put it there, and the rest, jointly, keep it there.
-    alone = steps // 2
+    alone = int(budget.flow_alone * steps)
     _train(proposal, draw, [(proposal, 3e-3)], 0, alone, batch_size, seed, report)
     parts = [(accept, 2e-2), (proposal, 1e-3)]
     _train(dist, draw, parts, alone, steps, batch_size, seed, report)

@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         budget = models_2d.QUICK if options.quick else models_2d.Budget()
         if options.steps is not None:
             budget = dataclasses.replace(budget, steps=options.steps)
+        budget = dataclasses.replace(budget, flow_alone=options.flow_alone)
         blocks = _fit_all(options, target, budget)
         table = _table(target, blocks, options)
         results = {
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "target_description": target.description,
             "seed": options.seed,
             "steps": budget.steps,
+            "flow_alone": budget.flow_alone,
             "quick": options.quick,
             "rows": [fit.numbers for fits in blocks.values() for fit in fits],
             "seconds": round(time.monotonic() - start, 1),
@@ -73,6 +75,14 @@ def _parse(arguments):
         help="truncations to train with, each an integer or inf (default: inf 100; quick: inf)",
     )
     parser.add_argument("--steps", type=command_line.positive, help="training steps of each model")
+    parser.add_argument(
+        "--flow-alone",
+        type=_share,
+        default=0.5,
+        metavar="SHARE",
+        help="of the steps of RealNVP + LARS, those for the flow alone, before the joint ones "
+        "(default: 0.5)",
+    )
     parser.add_argument("--seed", type=_seed, default=0, help="(default: 0)")
     parser.add_argument("--quick", action="store_true", help="a rough run, under a minute")
     options = parser.parse_args(arguments)
@@ -93,6 +103,13 @@ def _seed(text):
     value = int(text)
     if not 0 <= value < 2**31 - 2:
         raise argparse.ArgumentTypeError(f"must be at least 0 and below 2^31 - 2, got {text}")
+    return value
+
+
+def _share(text):
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and below 1, got {text}")
     return value
 
 

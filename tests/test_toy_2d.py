@@ -130,6 +130,7 @@ def test_command_knows_all_targets():
         (["--T", "0"], "--T: must be at least 1, got 0"),
         (["--steps", "0"], "--steps: must be at least 1, got 0"),
         (["--seed", "-1"], "--seed: must be at least 0"),
+        (["--flow-alone", "1"], "--flow-alone: must be at least 0 and below 1, got 1"),
     ],
 )
 def test_bad_argument_leaves_nothing_behind(arguments, message, tmp_path):
