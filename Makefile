@@ -28,7 +28,7 @@ demo: $(VENV)/installed
 	$(RUN) -m examples.toy_2d --out $(OUT)
 
 test: $(VENV)/installed
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check
