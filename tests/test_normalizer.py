@@ -6,7 +6,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tests.bounds import normal_bound
-from tfp_lars import LogNormalizer, MovingAverage, Resampled, estimate_log_normalizer, sampler
+from tfp_lars import (
+    LogNormalizer,
+    MovingAverage,
+    Resampled,
+    estimate_log_normalizer,
+    noise,
+    sampler,
+)
 
 tfd = tfp.distributions
 
@@ -24,7 +31,7 @@ def current_estimate(dist, step):
     """Z_S of the paper, for the draws of the given update."""
     average = dist.normalizer
     seed = tf.random.fold_in(sampler.stateless_seed(average.seed), step)
-    draws = dist.proposal.sample(average.num_samples, seed=seed)
+    draws = noise.sample(dist.proposal, average.num_samples, seed)
     return np.mean(accept_fn(draws).numpy().astype(np.float64), axis=0)
 
 
@@ -82,7 +89,7 @@ def test_gradient_is_that_of_algorithm_1(T):
     with tf.GradientTape() as tape:
         tape.watch(z)
         a = tf.sigmoid(slope * z - 1.0)
-        z_s = tf.reduce_mean(tf.sigmoid(slope * dist.proposal.sample(S, seed=seed) - 1.0))
+        z_s = tf.reduce_mean(tf.sigmoid(slope * noise.sample(dist.proposal, S, seed) - 1.0))
         ratio = tf.stop_gradient(dist.proposal.prob(z) / q.prob(z))
         z_curr = (S * z_s + ratio * a) / (S + 1)
         z_smooth = (1 - epsilon) * old + epsilon * z_curr
@@ -333,7 +340,7 @@ def test_monte_carlo_is_the_mean_over_all_batches(seed):
     key = sampler.stateless_seed(seed)
     sizes = [64] * 15 + [40]
     draws = np.concatenate(
-        [dist.proposal.sample(n, seed=tf.random.fold_in(key, i)) for i, n in enumerate(sizes)]
+        [noise.sample(dist.proposal, n, tf.random.fold_in(key, i)) for i, n in enumerate(sizes)]
     )
     log_accept = dist.accept_log_prob(draws).numpy().astype(np.float64)
     accept = np.exp(log_accept - log_accept.max())

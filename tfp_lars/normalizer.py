@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_lars import noise
 from tfp_lars.density import log_add_exp
 from tfp_lars.sampler import stateless_seed
 
@@ -196,7 +197,7 @@ class MovingAverage(tf.Module):
         by_value = tf.logical_and(held, tf.logical_not(fresh))
 
         def current():
-            draws = proposal.sample(self.num_samples, seed=self._seed_of(num_updates))
+            draws = noise.sample(proposal, self.num_samples, self._seed_of(num_updates))
             log_accept = log_accept_fn(tf.concat([z, tf.cast(draws, z.dtype)], axis=0))
             R = tf.shape(z)[0]
             log_z = _log_mean_exp(tf.maximum(log_accept[R:], _LOG_ZERO))
@@ -391,7 +392,7 @@ def _compile_sums(dist: Any, seed: tf.Tensor) -> Callable[..., list[tf.Tensor]]:
     @functools.partial(tf.function, autograph=False)
     def sums_of_batches(first, num_batches, batch_size):
         def add_batch(i, largest, total, total_of_squares):
-            z = dist.proposal.sample(batch_size, seed=tf.random.fold_in(seed, first + i))
+            z = noise.sample(dist.proposal, batch_size, tf.random.fold_in(seed, first + i))
             log_accept = tf.cast(dist.accept_log_prob(z), tf.float64)
             new = tf.maximum(largest, tf.reduce_max(log_accept, axis=0))
             scaled = tf.exp(log_accept - new)

@@ -12,6 +12,7 @@ import tensorflow_probability as tfp
 
 from tfp_lars import density, ownership, sampler
 from tfp_lars.acceptance import LogAcceptance
+from tfp_lars.compiled_sampler import CompiledSampler
 from tfp_lars.normalizer import LogNormalizer, MovingAverage, estimate_log_normalizer
 
 __all__ = ["Resampled", "ResampledDistribution"]
@@ -144,7 +145,7 @@ class Resampled(tfd.Distribution):
             )
             # A copy must share what was made here, not make it again.
             parameters["normalizer"] = self._normalizer
-            self._compiled = _CompiledSampler(self)
+            self._compiled = CompiledSampler(self)
             self._ownership_checked = False
             super().__init__(
                 dtype=proposal.dtype,
@@ -250,6 +251,24 @@ class Resampled(tfd.Distribution):
                 f"`freeze` got an `estimate` and also {sorted(kwargs)}, which are for making one."
             )
         return self.copy(normalizer=estimate)
+
+    def sample(self, sample_shape=(), seed=None, name: str = "sample", **kwargs) -> tf.Tensor:
+        """Exact, independent draws from p_T; they need no estimate of Z and carry no gradient.
+
+        Args:
+          sample_shape: Integer, or shape of the draws.
+          seed: Python `int`, or an `int32[2]` stateless seed: the same gives the same draws.
+          name: Name of the ops.
+          **kwargs: `T` overrides the truncation for this call.
+
+        Returns:
+          samples: Shape sample + batch + event.
+        """
+        plain = isinstance(sample_shape, (int, np.integer)) and not kwargs.keys() - {"T"}
+        if plain and tf.executing_eagerly():
+            # TFP's detour by shapes of any rank costs several times the drawing of one sample.
+            return self._draw(sample_shape, seed, **kwargs)[0]
+        return super().sample(sample_shape, seed, name, **kwargs)
 
     def sample_with_attempts(
         self, sample_shape=(), seed=None, name: str = "sample_with_attempts", *, T=_UNSET
@@ -363,17 +382,14 @@ class Resampled(tfd.Distribution):
         """
         return self._draw(n, seed, T)[0]
 
-    def _draw(self, n, seed, T):
+    def _draw(self, n, seed, T=_UNSET):
         """`n` draws of each batch member, `[n] + B + event`, and their attempts, `[n] + B`."""
         T = self.T if T is _UNSET else _check_truncation("T", T)
         seed = tfp.random.sanitize_seed(None) if seed is None else sampler.stateless_seed(seed)
         if T == 1:
-            samples = self.proposal.sample(n, seed=seed)
             attempts = tf.ones(tf.concat([[n], self.batch_shape_tensor()], 0), tf.int32)
-        else:
-            samples, attempts = self._compiled(n, T or 0, seed)
-        # A pathwise gradient through accept or reject would be wrong.
-        return tf.stop_gradient(samples), attempts
+            return tf.stop_gradient(self.proposal.sample(n, seed=seed)), attempts
+        return self._compiled(n, T or 0, seed)
 
     def _convert(self, z):
         return tf.convert_to_tensor(z, dtype=self.dtype, name="z")
@@ -415,75 +431,6 @@ class Resampled(tfd.Distribution):
 
 
 ResampledDistribution = Resampled
-
-
-class _CompiledSampler:
-    """Runs the sampler of a distribution, as a graph of its own where the caller is eager.
-
-    Not a `tf.Module`, so that a graph is no part of what checkpoints and SavedModels hold.
-    """
-
-    def __init__(self, dist: Resampled):
-        self._dist = dist
-        self._graph = None
-
-    def __call__(self, n, T: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        n, T = tf.convert_to_tensor(n, tf.int32), tf.constant(T, tf.int32)
-        if not tf.executing_eagerly():
-            draws = self._draw(n, T, seed)
-            with tf.control_dependencies(self._assertions(draws)):
-                samples, attempts = tf.identity(draws.samples), tf.identity(draws.attempts)
-        else:
-            if self._graph is None:
-                # Not autograph: it would rewrite the user's functions. One concrete graph serves
-                # all calls; through `tf.function`, TF would take those of other distributions
-                # for retracing, and warn.
-                draw = tf.function(self._draw, autograph=False)
-                self._graph = draw.get_concrete_function(n, T, seed)
-            draws = self._graph(n, T, seed)
-            samples, attempts = draws.samples, draws.attempts
-            if draws.gave_up:
-                raise RuntimeError(self._gave_up_message(draws).numpy().decode())
-            if draws.invalid:
-                raise ValueError(self._dist._log_accept.complaint)
-        batch, event = self._dist.batch_shape_tensor(), self._dist.event_shape_tensor()
-        samples = tf.reshape(samples, tf.concat([[n], batch, event], 0))
-        return samples, tf.reshape(attempts, tf.concat([[n], batch], 0))
-
-    def _draw(self, n, T, seed) -> sampler.Draws:
-        dist = self._dist
-        return sampler.draw(
-            lambda block, seed: dist.proposal.sample(block, seed=seed),
-            dist._log_accept,
-            n,
-            T,
-            seed,
-            num_streams=_size(dist.batch_shape, dist.batch_shape_tensor),
-            event_size=_size(dist.event_shape, dist.event_shape_tensor),
-            dtype=tf.as_dtype(dist.dtype),
-            max_attempts=dist.max_attempts,
-        )
-
-    def _assertions(self, draws: sampler.Draws) -> list[tf.Operation]:
-        gave_up = tf.debugging.Assert(tf.logical_not(draws.gave_up), [self._gave_up_message(draws)])
-        if not self._dist.validate_args:
-            return [gave_up]
-        complaint = self._dist._log_accept.complaint
-        return [gave_up, tf.debugging.Assert(tf.logical_not(draws.invalid), [complaint])]
-
-    def _gave_up_message(self, draws: sampler.Draws) -> tf.Tensor:
-        return tf.strings.format(
-            "Resampling without end (T=None): a draw took more than max_attempts="
-            + str(self._dist.max_attempts)
-            + " proposals; the acceptance rate seems to be about {}. Raise `max_attempts`, pass a "
-            "finite `T`, or see whether `accept_fn` accepts anything.",
-            tf.reduce_min(draws.acceptance_rate),
-        )
-
-
-def _size(static_shape: tf.TensorShape, shape_fn: Callable[[], tf.Tensor]) -> int | tf.Tensor:
-    static = static_shape.num_elements()
-    return tf.reduce_prod(shape_fn()) if static is None else static
 
 
 def _check_proposal(proposal: Any) -> None:
