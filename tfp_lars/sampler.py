@@ -155,20 +155,18 @@ def draw(
         position = state.count[:, tf.newaxis] + kept_before
         row = position * M + tf.range(M)[:, tf.newaxis]
         row = tf.where(tf.logical_and(kept, position < n), row, -1)
-        z = _mark_nan(tf.reshape(z, [block * M, E]), tf.reshape(log_accept, [block * M, 1]))
-        samples, all_attempts = rows.write(
-            (state.samples, state.attempts),
-            tf.reshape(tf.transpose(row), [block * M]),
-            (z, tf.reshape(tf.transpose(attempts), [block * M])),
-        )
+        row, take = rows.select(tf.reshape(tf.transpose(row), [block * M]))
+        z = take(tf.reshape(z, [block * M, E]))
+        z = _mark_nan(z, take(tf.reshape(log_accept, [block * M, 1])))
+        attempts = take(tf.reshape(tf.transpose(attempts), [block * M]))
         return [
             _State(
                 num_blocks=state.num_blocks + 1,
                 num_candidates=state.num_candidates + tf.cast(block, tf.int64),
                 since=since,
                 count=tf.minimum(n, state.count + tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)),
-                samples=samples,
-                attempts=all_attempts,
+                samples=rows.write(state.samples, row, z),
+                attempts=rows.write(state.attempts, row, attempts),
                 num_accepted=state.num_accepted
                 + tf.reduce_sum(tf.cast(accepted, tf.int64), axis=0),
                 invalid=tf.logical_or(state.invalid, _any_invalid(log_accept)),
@@ -222,14 +220,15 @@ class _InPlace:
         return tf.raw_ops.Empty(shape=tf.stack([num_rows, *shape]), dtype=dtype, init=True)
 
     @staticmethod
-    def write(tensors, row, values):
-        """Writes `values[i]` to `tensor[row[i]]` where `row[i]` is not negative, for each pair."""
-        kept = tf.where(row >= 0)  # [K, 1]
-        row = tf.gather_nd(row, kept)
-        return [
-            tf.raw_ops.InplaceUpdate(x=tensor, i=row, v=tf.gather_nd(value, kept))
-            for tensor, value in zip(tensors, values, strict=True)
-        ]
+    def select(row):
+        """Rows that are not negative, shape `[K]`, and a function that takes what is theirs."""
+        kept = tf.where(row >= 0)[:, 0]
+        return tf.gather(row, kept), lambda values: tf.gather(values, kept)
+
+    @staticmethod
+    def write(tensor, row, values):
+        """Writes `values[k]` to `tensor[row[k]]`."""
+        return tf.raw_ops.InplaceUpdate(x=tensor, i=row, v=values)
 
     @staticmethod
     def result(tensor):
@@ -247,13 +246,13 @@ class _Scattered:
         return tf.zeros(tf.stack([num_rows + 1, *shape]), dtype)
 
     @staticmethod
-    def write(tensors, row, values):
-        waste = tf.shape(tensors[0])[0] - 1
-        row = tf.where(row >= 0, row, waste)[:, tf.newaxis]
-        return [
-            tf.tensor_scatter_nd_update(tensor, row, value)
-            for tensor, value in zip(tensors, values, strict=True)
-        ]
+    def select(row):
+        return row, lambda values: values
+
+    @staticmethod
+    def write(tensor, row, values):
+        row = tf.where(row >= 0, row, tf.shape(tensor)[0] - 1)
+        return tf.tensor_scatter_nd_update(tensor, row[:, tf.newaxis], values)
 
     @staticmethod
     def result(tensor):
