@@ -206,6 +206,28 @@ class Resampled(tfd.Distribution):
         with self._name_and_control_scope(name):
             return self._log_accept(self._broadcast_to_batch(self._convert(z)))
 
+    def log_ratio(self, z: tf.Tensor, name: str = "log_ratio", **proposal_kwargs: Any) -> tf.Tensor:
+        """`log p_T(z) - log pi(z)`: what resampling adds, without the proposal's density.
+
+        Where that density is known by a bound alone (`proposals.vae_marginal`), the bound and this
+        are a bound on the resampled density. With a `MovingAverage` a call is one update and
+        has the gradients of `log_prob`, as far as they do not come through `log pi(z)`.
+
+        Args:
+          z: Shape sample + batch + event.
+          name: Name of the ops.
+          **proposal_kwargs: For the proposal's `log_prob` of the draws that estimate Z, which
+            `MovingAverage(score_function=True)` needs, and nothing else here.
+
+        Returns:
+          log_ratio: Shape sample + batch; 0, and no update, when `T` is 1.
+        """
+        with self._name_and_control_scope(name):
+            z = self._convert(z)
+            if self.T == 1:
+                return tf.zeros_like(self._log_accept(self._broadcast_to_batch(z)))
+            return self._log_ratio(z, None, proposal_kwargs)
+
     @property
     def log_normalizer(self) -> tf.Tensor:
         """The current log Z, of the batch shape. Draws nothing."""
@@ -334,17 +356,19 @@ class Resampled(tfd.Distribution):
     def _default_event_space_bijector(self):
         return self.proposal.experimental_default_event_space_bijector()
 
-    def _log_prob(self, z, target_log_prob=None):
+    def _log_prob(self, z, target_log_prob=None, **proposal_kwargs):
         """The log density, log p_T(z).
 
         With a `MovingAverage`, `z` of shape `[R]` is a batch of `R` training points, and one call
         is one update. `target_log_prob`, of shape sample + batch, is the log density of `z` under
         what it was drawn from (the encoder of a VAE); with it, `z` takes part in the estimate.
-        `T = 1` is the proposal's own log density, and no update.
+        `T = 1` is the proposal's own log density, and no update. Other keyword arguments go to the
+        proposal's `log_prob`.
         """
-        log_proposal = self.proposal.log_prob(z)
+        log_proposal = self.proposal.log_prob(z, **proposal_kwargs)
+        log_weight = None
         if target_log_prob is not None:
-            target_log_prob = self._check_target(target_log_prob, log_proposal)
+            log_weight = log_proposal - self._check_target(target_log_prob, log_proposal)
         if self.T == 1:
             return log_proposal
         if log_proposal.dtype != self._log_accept.output_dtype:
@@ -352,27 +376,31 @@ class Resampled(tfd.Distribution):
                 f"`accept_fn` returned {self._log_accept.output_dtype.name}, but the proposal's "
                 f"log_prob is {log_proposal.dtype.name}: `accept_fn` must return that, too."
             )
-        z = self._broadcast_to_batch(z)
-        if isinstance(self._normalizer, MovingAverage):
-            return self._log_prob_moving(z, log_proposal, target_log_prob)
-        log_accept = self._log_accept(z)
-        log_z = tf.cast(self._normalizer, log_accept.dtype)
-        return log_proposal + density.log_ratio(log_accept, log_z, self.T)
+        return log_proposal + self._log_ratio(z, log_weight, proposal_kwargs)
 
-    def _log_prob_moving(self, z, log_proposal, target_log_prob):
+    def _log_ratio(self, z, log_weight, proposal_kwargs):
+        """`log p_T(z) - log pi(z)`, of shape sample + batch."""
+        z = self._broadcast_to_batch(z)
+        if not isinstance(self._normalizer, MovingAverage):
+            log_accept = self._log_accept(z)
+            return density.log_ratio(
+                log_accept, tf.cast(self._normalizer, log_accept.dtype), self.T
+            )
         self._warn_if_not_owned()
-        batch_and_event = tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
+        batch_shape = self.batch_shape_tensor()
+        batch_and_event = tf.concat([batch_shape, self.event_shape_tensor()], 0)
         flat_z = tf.reshape(z, tf.concat([[-1], batch_and_event], 0))  # [R] + B + event
         flat_z = tf.ensure_shape(flat_z, [None, *self.batch_shape, *self.event_shape])
-        log_weight = None
-        if target_log_prob is not None:
-            shape = tf.concat([[-1], self.batch_shape_tensor()], 0)
-            log_weight = tf.reshape(log_proposal - target_log_prob, shape)
+        if log_weight is not None:
+            log_weight = tf.reshape(log_weight, tf.concat([[-1], batch_shape], 0))
         log_accept, log_z = self._normalizer.evaluate(
-            self._log_accept, self.proposal, flat_z, log_weight
+            self._log_accept, self.proposal, flat_z, log_weight, proposal_kwargs
         )
-        log_ratio = density.log_ratio(log_accept, log_z, self.T)
-        return log_proposal + tf.reshape(log_ratio, tf.shape(log_proposal))
+        lead_ndims = z.shape.rank - self.event_shape.rank
+        log_ratio = tf.reshape(
+            density.log_ratio(log_accept, log_z, self.T), tf.shape(z)[:lead_ndims]
+        )
+        return tf.ensure_shape(log_ratio, z.shape[:lead_ndims])
 
     def _sample_n(self, n, seed=None, T=_UNSET):
         """`T` overrides the truncation for this call. The draws carry no gradient.
