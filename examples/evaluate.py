@@ -147,6 +147,8 @@ def compute_metrics(
         "expected_attempts": None if estimate is None else float(prior.expected_attempts),
         "test_nll": -log_likelihood,
         "test_elbo": found["recons"] - found["kl"],
+        "test_kl": found["kl"],
+        "test_recons": found["recons"],
     }
 
 
@@ -186,13 +188,14 @@ def evaluate(
     metrics = compute_metrics(
         model, images, iwae_samples=iwae_samples, z_samples=z_samples, progress=progress
     )
-    per_image = {name: metrics.pop(f"test_{name}") for name in ("nll", "elbo")}
-    metrics |= {
+    per_image = {n: metrics.pop(f"test_{n}") for n in ("nll", "elbo", "kl", "recons")}
+    metrics |= _stderrs(metrics["nll_stderr"], per_image) | {
         "steps": int(model.optimizer.iterations),
         "num_parameters": models.num_parameters(model),
         "iwae_samples": iwae_samples,
         "z_samples": z_samples,
-        "test_images": len(images.test),
+        "test_images": test_images,
+        "num_test_images": len(images.test),
         "networks": fingerprint(model),
         "data": images.source,
         "config": config.to_json(),
@@ -200,8 +203,8 @@ def evaluate(
         "versions": {m.__name__: m.__version__ for m in (tfp_lars, tf, tfp, keras, np)},
     }
     with explained(run.path):
-        for name, values in per_image.items():
-            np.save(run.path / f"test_{name}.npy", values)
+        for name in ("nll", "elbo"):
+            np.save(run.path / f"test_{name}.npy", per_image[name])
         image_grid.save(run.path / "samples.png", prior_samples(model))
         image_grid.save(run.path / "reconstructions.png", reconstructions(model, images.test))
         write_json(run.path / "metrics.json", metrics)
@@ -211,6 +214,17 @@ def evaluate(
         + (f", Z {metrics['z']:.4g}" if metrics["z"] is not None else "")
     )
     return metrics
+
+
+def _stderrs(nll_stderr: float, per_image: dict[str, np.ndarray]) -> dict[str, float]:
+    """Standard errors of the bound and its parts; log Z is in all but the reconstruction."""
+    spread = {n: v.std(ddof=1) / np.sqrt(len(v)) for n, v in per_image.items()}
+    of_log_z = np.sqrt(max(nll_stderr**2 - spread["nll"] ** 2, 0.0))
+    return {
+        "elbo_stderr": float(np.hypot(spread["elbo"], of_log_z)),
+        "kl_stderr": float(np.hypot(spread["kl"], of_log_z)),
+        "recons_stderr": float(spread["recons"]),
+    }
 
 
 def prior_samples(model: models.LatentVariableModel, rows: int = 10, columns: int = 10):

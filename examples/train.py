@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 from collections.abc import Sequence
 
 import keras
@@ -65,11 +66,12 @@ def prior_scalars(model: models.LatentVariableModel) -> dict[str, float]:
 
 
 class Progress(keras.callbacks.Callback):
-    """One bar for the whole training, with the bound and Z."""
+    """One bar for the training, with the bound and Z; in a log, a line for each checkpoint."""
 
-    def __init__(self, start: int, steps: int):
+    def __init__(self, start: int, steps: int, every: int):
         super().__init__()
         self.start = start
+        self.every = 1 if sys.stdout.isatty() else every
         self.bar = keras.utils.Progbar(
             steps, unit_name="step", stateful_metrics=["elbo", "kl", "recons", "z", "attempts"]
         )
@@ -77,6 +79,8 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         step = int(self.model.optimizer.iterations)
+        if step % self.every and step < self.bar.target:
+            return
         values = {k: logs[k] for k in ("elbo", "kl", "recons")} | prior_scalars(self.model)
         self.bar.update(step, list(values.items()), finalize=step >= self.bar.target)
 
@@ -119,7 +123,7 @@ def train(
         stopper = BestValidation(run, images.validation, config)
         callbacks.insert(0, stopper)
     if progress:
-        callbacks.append(Progress(start, config.steps))
+        callbacks.append(Progress(start, config.steps, every))
     if start < config.steps and not (stopper and stopper.stopped):
         batches = data.training_batches(
             images, batch_size=config.batch_size, seed=config.seed, start=start, stop=config.steps
