@@ -27,6 +27,7 @@ from examples.command_line import UserError
 from examples.run_state import State
 
 ROOT = pathlib.Path(__file__).parent.parent
+TRAIN = "examples.train"
 LOG_FILE = "log.txt"
 _PATIENCE = 30.0  # seconds that a child has to stop by itself
 
@@ -127,7 +128,7 @@ def tasks(study: Study) -> list[Task]:
             Task(
                 run.name,
                 () if run.base is None else (run.base.name,),
-                "examples.train",
+                TRAIN,
                 study.arguments(run),
                 directory,
                 directory / LOG_FILE,

@@ -93,7 +93,7 @@ def measure(run: paper.Run, preset: paper.Preset) -> Costs:
         batches = data.training_batches(
             images, batch_size=config.batch_size, seed=0, start=0, stop=_STEPS
         )
-        model.fit(batches, steps_per_epoch=_STEPS, verbose=0)
+        model.fit(batches, steps_per_epoch=_STEPS, shuffle=False, verbose=0)
 
     samples = evaluate.SAMPLES_PER_CHUNK
     first_step, step = _timed(fit), _timed(fit)
