@@ -137,6 +137,10 @@ def compute_metrics(
     shift = (found["other_log_likelihoods"].mean() - log_likelihood.mean()) if shifted else 0.0
     spread = log_likelihood.std(ddof=1) / np.sqrt(len(log_likelihood))
     return {
+        "test_nll": -log_likelihood,
+        "test_elbo": found["recons"] - found["kl"],
+        "test_kl": found["kl"],
+        "test_recons": found["recons"],
         "nll": float(-log_likelihood.mean()),
         "nll_stderr": float(np.hypot(spread, shift)),
         "elbo": float((found["recons"] - found["kl"]).mean()),
@@ -145,10 +149,6 @@ def compute_metrics(
         "z": None if estimate is None else float(np.exp(estimate.log_z)),
         "log_z_stderr": None if estimate is None else float(estimate.stderr),
         "expected_attempts": None if estimate is None else float(prior.expected_attempts),
-        "test_nll": -log_likelihood,
-        "test_elbo": found["recons"] - found["kl"],
-        "test_kl": found["kl"],
-        "test_recons": found["recons"],
     }
 
 

@@ -210,7 +210,11 @@ def verdict(finding: paper.Finding, table: paper.Table, results: Results) -> str
     held, failed, open_, missing, told = 0, [], [], {}, []
     for check in finding.checks:
         rows = [_row(table, label) for label in _labels(check)]
-        absent = {row.label: results.why_missing(row.run) for row in rows if not _has(results, row)}
+        absent = {
+            row.label: results.why_missing(row.run)
+            for row in rows
+            if results.estimate(row.run, check.metric) is None
+        }
         if absent:
             missing |= absent
             continue
@@ -240,14 +244,10 @@ def verdict(finding: paper.Finding, table: paper.Table, results: Results) -> str
     return f"{head} {answer}."
 
 
-def _has(results, row):
-    return results.metrics(row.run) is not None
-
-
 def _labels(check):
     if isinstance(check, paper.Lower):
         return [check.low, check.high]
-    if isinstance(check, paper.Same):
+    if isinstance(check, paper.Same | paper.NoGain):
         return [check.one, check.other]
     return [check.label]
 
@@ -263,6 +263,10 @@ def _check(check, runs, results):
     if isinstance(check, paper.Same):
         a, b = (results.estimate(run, check.metric).value for run in runs)
         return a == b, f"{metric.heading} {a!r} and {b!r}"
+    if isinstance(check, paper.NoGain):
+        gain = results.difference(runs[1], runs[0], check.metric)
+        text = f"{check.one} gains {_shown(gain, metric.digits)} over {check.other}"
+        return gain.value <= check.margin, text
     difference = results.difference(runs[1], runs[0], check.metric)
     text = f"{check.low} is {_shown(difference, metric.digits)} lower than {check.high}"
     if check.metric != "nll":

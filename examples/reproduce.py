@@ -332,7 +332,10 @@ def render(study: Study) -> str:
             (study.out / f"{table.name}.md").write_text(f"{head}\n{text}")
             (study.out / f"{table.name}.csv").write_text(report.csv_text(table, results))
         for figure in study.figures:
-            text = report.figure_markdown(figure, study.figure_numbers(figure))
+            numbers = study.figure_numbers(figure)
+            text = report.figure_markdown(figure, numbers)
+            if numbers is not None and not figure.runs:  # it has a table of its own
+                text += "\n" + (study.out / figure.name / "table.md").read_text()
             parts.append(text)
             (study.out / f"{figure.name}.md").write_text(text)
         (study.out / "results.md").write_text("\n".join(parts))

@@ -135,7 +135,7 @@ def test_every_table_is_consistent():
         for finding in table.findings:
             for check in finding.checks:
                 assert set(report._labels(check)) <= set(labels)
-                assert getattr(check, "metric", "z") in report.METRICS
+                assert check.metric in report.METRICS
 
 
 @pytest.mark.parametrize("preset", paper.PRESETS)
@@ -366,6 +366,17 @@ def test_z_near_one_over_t(tmp_path):
     said = report.verdict(finding, made.tables[0], results(made))
     assert "**Does not hold** in 1 of 2: Z · T = 20 for T = 100" in said
     assert "Holds in 1 of 2" in said
+
+
+@pytest.mark.parametrize(("gain", "answer"), [(0.2, "**Holds**"), (0.4, "**Does not hold**")])
+def test_no_gain_is_a_gain_within_a_margin(tmp_path, gain, answer):
+    made = study(tmp_path)
+    finish(made, STANDARD, nll=90.0)
+    finish(made, JOINT, nll=90.0 - gain, z=0.02, log_z_stderr=0.01)
+    finding = paper.Finding("nothing", (paper.NoGain("joint", "standard"),))
+    said = report.verdict(finding, TABLE, results(made))
+    assert answer in said
+    assert f"joint gains {gain:.2f} ± 0.01 over standard" in said
 
 
 def test_numbers_of_a_figure_stand_beside_the_paper_s():
