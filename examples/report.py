@@ -268,7 +268,9 @@ def _check(check, runs, results):
         text = f"{check.one} gains {_shown(gain, metric.digits)} over {check.other}"
         return gain.value <= check.margin, text
     difference = results.difference(runs[1], runs[0], check.metric)
-    text = f"{check.low} is {_shown(difference, metric.digits)} lower than {check.high}"
+    size = _shown(Estimate(abs(difference.value), difference.stderr), metric.digits)
+    which = "lower" if difference.value >= 0 else "higher"
+    text = f"{check.low} is {size} {which} than {check.high}"
     if check.metric != "nll":
         text = f"{metric.heading} of {text}"
     if abs(difference.value) <= 2 * difference.stderr:

@@ -330,7 +330,11 @@ def test_csv_has_a_line_for_each_row_and_metric(tmp_path):
 
 @pytest.mark.parametrize(
     ("better", "answer"),
-    [(1.5, "**Holds**"), (-1.5, "**Does not hold** in 1 of 1"), (0.001, "Not decided")],
+    [
+        (1.5, "**Holds**: -ELBO of post-hoc is 1.50 ± 0.01 lower than standard"),
+        (-1.5, "**Does not hold** in 1 of 1: -ELBO of post-hoc is 1.50 ± 0.01 higher than"),
+        (0.001, "Not decided, within two standard errors"),
+    ],
 )
 def test_verdict_follows_the_sign_unless_the_error_hides_it(tmp_path, better, answer):
     made = study(tmp_path)
