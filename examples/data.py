@@ -34,7 +34,15 @@ import tensorflow as tf
 from examples import sources
 from examples.sources import DataError
 
-__all__ = ["NAMES", "DataError", "Images", "evaluation_batches", "load", "training_batches"]
+__all__ = [
+    "NAMES",
+    "DataError",
+    "Images",
+    "evaluation_batches",
+    "load",
+    "spread",
+    "training_batches",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -247,6 +255,21 @@ def training_batches(
     batches = tf.data.Dataset.zip(steps, indices).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
     batches = batches.apply(tf.data.experimental.assert_cardinality(stop - start))
     return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def spread(pixels: np.ndarray, num_images: int | None) -> np.ndarray:
+    """Some images, at even distances: a set sorted by class or by writer is seen in all its parts.
+
+    Args:
+      pixels: `[N, 28, 28]`.
+      num_images: How many; `None`, or `N` and more, for all.
+
+    Returns:
+      some: `[min(N, num_images), 28, 28]`, the same ones each time.
+    """
+    if num_images is None or num_images >= len(pixels):
+        return pixels
+    return pixels[np.arange(num_images) * len(pixels) // num_images]
 
 
 def evaluation_batches(pixels: np.ndarray, batch_size: int) -> tf.data.Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 
-from examples import evaluate
+from examples import data, evaluate
 from examples.experiment import Config
 from examples.run_directory import RunDirectory, restore, write_json
 
@@ -18,7 +18,9 @@ class BestValidation(keras.callbacks.Callback):
 
     Args:
       run: Directory of the run.
-      validation: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`.
+      validation: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`. Short budgets look at some of
+        them, a tenth as many as there are steps and at least 64: to look at 10,000 would take
+        longer than the training. From 100,000 steps on it is all of them.
       config: Of the run.
       num_evaluations: How many times to look in the course of the whole budget.
       patience: How many looks in a row may bring nothing new.
@@ -36,7 +38,8 @@ class BestValidation(keras.callbacks.Callback):
         iwae_samples: int = 20,
     ):
         super().__init__()
-        self.run, self.validation = run, validation
+        few = max(64, config.steps // 10) if config.steps < 100_000 else None
+        self.run, self.validation = run, data.spread(validation, few)
         self.every = max(1, config.steps // num_evaluations)
         self.patience, self.iwae_samples = patience, iwae_samples
         self.file = run.path / "validation.json"

@@ -2,12 +2,15 @@
 
     python -m examples.evaluate runs/lars
 
-Writes `metrics.json`, `samples.png` and `reconstructions.png` into the directory of the run.
+Writes `metrics.json`, `samples.png` and `reconstructions.png` into the directory of the run, and
+`test_nll.npy` and `test_elbo.npy`, the NLL and the bound of each test image: the difference between
+two runs on the same images is known better than either.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import os
 from collections.abc import Sequence
@@ -19,13 +22,8 @@ import tensorflow_probability as tfp
 
 import tfp_lars
 from examples import command_line, data, image_grid, models, priors
-from examples.experiment import Config, build
-from examples.run_directory import (
-    RunDirectory,
-    explained,
-    restore,
-    write_json,
-)
+from examples.experiment import Config, fingerprint
+from examples.run_directory import RunDirectory, explained, write_json
 
 tfd = tfp.distributions
 
@@ -118,8 +116,8 @@ def compute_metrics(
     z_samples: int,
     seed: int = 0,
     progress: bool = False,
-) -> dict[str, float | None]:
-    """All numbers of `metrics.json` that come from the model.
+) -> dict[str, float | np.ndarray | None]:
+    """All numbers of `metrics.json` that come from the model, and `test_*`, those of each image.
 
     The error bar of the NLL joins that of the mean over test images and that of log Z: the second
     is the change of the NLL when log Z is off by its standard error. Where each dimension has a Z,
@@ -140,6 +138,10 @@ def compute_metrics(
     shift = (found["other_log_likelihoods"].mean() - log_likelihood.mean()) if shifted else 0.0
     spread = log_likelihood.std(ddof=1) / np.sqrt(len(log_likelihood))
     return {
+        "test_nll": -log_likelihood,
+        "test_elbo": found["recons"] - found["kl"],
+        "test_kl": found["kl"],
+        "test_recons": found["recons"],
         "nll": float(-log_likelihood.mean()),
         "nll_stderr": float(np.hypot(spread, shift)),
         "elbo": float((found["recons"] - found["kl"]).mean()),
@@ -173,22 +175,46 @@ def evaluate(
     iwae_samples: int,
     z_samples: int,
     command: str,
+    test_images: int | None = None,
     progress: bool = True,
 ) -> dict:
-    """Evaluates a trained model and writes `metrics.json` and the pictures."""
+    """Evaluates a trained model and writes `metrics.json` and the pictures.
+
+    Args:
+      model: After its training.
+      images: The data; the test images are what counts.
+      config: Of the run.
+      run: Where to write.
+      iwae_samples: Draws of the latents for each image.
+      z_samples: Draws of the proposal for Z.
+      command: What the user typed, to be kept with the numbers.
+      test_images: How many of the test images, at even distances; `None` for all.
+      progress: Whether to show bars.
+
+    Returns:
+      metrics: What `metrics.json` holds.
+    """
+    images = dataclasses.replace(images, test=data.spread(images.test, test_images))
     metrics = compute_metrics(
         model, images, iwae_samples=iwae_samples, z_samples=z_samples, progress=progress
     )
-    metrics |= {
+    per_image = {n: metrics.pop(f"test_{n}") for n in ("nll", "elbo", "kl", "recons")}
+    metrics |= _stderrs(metrics["nll_stderr"], per_image) | {
         "steps": int(model.optimizer.iterations),
         "num_parameters": models.num_parameters(model),
         "iwae_samples": iwae_samples,
+        "z_samples": z_samples,
+        "test_images": test_images,
+        "num_test_images": len(images.test),
+        "networks": fingerprint(model),
         "data": images.source,
         "config": config.to_json(),
         "command": command,
         "versions": {m.__name__: m.__version__ for m in (tfp_lars, tf, tfp, keras, np)},
     }
     with explained(run.path):
+        for name in ("nll", "elbo"):
+            np.save(run.path / f"test_{name}.npy", per_image[name])
         image_grid.save(run.path / "samples.png", prior_samples(model))
         image_grid.save(run.path / "reconstructions.png", reconstructions(model, images.test))
         write_json(run.path / "metrics.json", metrics)
@@ -198,6 +224,17 @@ def evaluate(
         + (f", Z {metrics['z']:.4g}" if metrics["z"] is not None else "")
     )
     return metrics
+
+
+def _stderrs(nll_stderr: float, per_image: dict[str, np.ndarray]) -> dict[str, float]:
+    """Standard errors of the bound and its parts; log Z is in all but the reconstruction."""
+    spread = {n: v.std(ddof=1) / np.sqrt(len(v)) for n, v in per_image.items()}
+    of_log_z = np.sqrt(max(nll_stderr**2 - spread["nll"] ** 2, 0.0))
+    return {
+        "elbo_stderr": float(np.hypot(spread["elbo"], of_log_z)),
+        "kl_stderr": float(np.hypot(spread["kl"], of_log_z)),
+        "recons_stderr": float(spread["recons"]),
+    }
 
 
 def prior_samples(model: models.LatentVariableModel, rows: int = 10, columns: int = 10):
@@ -221,14 +258,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data-dir", default=os.environ.get("TFP_LARS_DATA_DIR"))
     parser.add_argument("--iwae-samples", type=command_line.positive, default=1000)
     parser.add_argument("--z-samples", type=command_line.positive, default=10**7)
+    parser.add_argument("--test-images", type=command_line.positive, help="default: all")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     args = parser.parse_args(arguments)
     run = RunDirectory(args.run)
-    config = run.config()
-    model = build(config)
-    name = "best" if config.dataset == "static_mnist" else "checkpoints"
-    if not restore(run.manager(model, name)):
-        raise command_line.UserError(f"{run.path} holds no checkpoint yet: train it first.")
+    model, config = run.trained()
     evaluate(
         model,
         data.load(config.dataset, args.data_dir),
@@ -237,6 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         iwae_samples=args.iwae_samples,
         z_samples=args.z_samples,
         command=command_line.as_typed("examples.evaluate", arguments),
+        test_images=args.test_images,
         progress=not args.quiet,
     )
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tfp_lars
 from examples import data, models, priors
 from examples.command_line import UserError
-from examples.experiment import Config
+from examples.experiment import Config, build
 
 
 class RunDirectory:
@@ -65,6 +65,15 @@ class RunDirectory:
         prior = found.pop("prior")
         prior["accept_units"] = tuple(prior["accept_units"])
         return Config(prior=priors.PriorConfig(**prior), **found)
+
+    def trained(self) -> tuple[models.LatentVariableModel, Config]:
+        """The model that is here, with its last weights, or its best where there was a choice."""
+        config = self.config()
+        model = build(config)
+        name = "best" if config.dataset == "static_mnist" else "checkpoints"
+        if not restore(self.manager(model, name)):
+            raise UserError(f"{self.path} holds no checkpoint yet: train it first.")
+        return model, config
 
     @staticmethod
     def read_json(path: pathlib.Path) -> dict:

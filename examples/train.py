@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 from collections.abc import Sequence
 
 import keras
@@ -21,7 +22,7 @@ import tensorflow as tf
 from examples import data, evaluate, models, priors
 from examples.command_line import UserError, as_typed, positive, run, truncation, units
 from examples.early_stopping import BestValidation
-from examples.experiment import Config, build
+from examples.experiment import Config, build, fingerprint, share_networks
 from examples.run_directory import RunDirectory, explained, restore
 
 
@@ -65,11 +66,12 @@ def prior_scalars(model: models.LatentVariableModel) -> dict[str, float]:
 
 
 class Progress(keras.callbacks.Callback):
-    """One bar for the whole training, with the bound and Z."""
+    """One bar for the training, with the bound and Z; in a log, a line for each checkpoint."""
 
-    def __init__(self, start: int, steps: int):
+    def __init__(self, start: int, steps: int, every: int):
         super().__init__()
         self.start = start
+        self.every = 1 if sys.stdout.isatty() else every
         self.bar = keras.utils.Progbar(
             steps, unit_name="step", stateful_metrics=["elbo", "kl", "recons", "z", "attempts"]
         )
@@ -77,6 +79,8 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         step = int(self.model.optimizer.iterations)
+        if step % self.every and step < self.bar.target:
+            return
         values = {k: logs[k] for k in ("elbo", "kl", "recons")} | prior_scalars(self.model)
         self.bar.update(step, list(values.items()), finalize=step >= self.bar.target)
 
@@ -86,6 +90,7 @@ def train(
     images: data.Images,
     run: RunDirectory,
     *,
+    base: models.LatentVariableModel | None = None,
     checkpoint_every: int = 1000,
     progress: bool = True,
 ) -> models.LatentVariableModel:
@@ -95,6 +100,7 @@ def train(
       config: What to train.
       images: The data.
       run: Where to keep it; claimed for this configuration.
+      base: Whose encoder and decoder to take, if `config.post_hoc`.
       checkpoint_every: Steps between checkpoints.
       progress: Whether to show a bar.
 
@@ -104,6 +110,8 @@ def train(
     """
     tf.config.experimental.enable_op_determinism()
     model = build(config)
+    if config.post_hoc:
+        share_networks(base, model)
     manager = run.manager(model, "checkpoints")
     restore(manager)
     start = int(model.optimizer.iterations)
@@ -115,7 +123,7 @@ def train(
         stopper = BestValidation(run, images.validation, config)
         callbacks.insert(0, stopper)
     if progress:
-        callbacks.append(Progress(start, config.steps))
+        callbacks.append(Progress(start, config.steps, every))
     if start < config.steps and not (stopper and stopper.stopped):
         batches = data.training_batches(
             images, batch_size=config.batch_size, seed=config.seed, start=start, stop=config.steps
@@ -164,6 +172,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="proposals for each estimate of Z in training",
     )
     add("--decay", type=float, default=0.9, help="of the moving average of Z")
+    add(
+        "--post-hoc",
+        metavar="RUN",
+        help="directory of a finished run with a standard prior: keep its encoder and decoder as "
+        "they are and train the resampled prior alone",
+    )
     add("--components", type=positive, default=500, help="of mog and vamp")
     add("--checkpoint-every", type=positive, default=1000, help="steps between checkpoints")
     add(
@@ -173,12 +187,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="for each image, in the evaluation",
     )
     add("--z-samples", type=positive, default=10**7, help="for Z, in the evaluation")
+    add("--test-images", type=positive, help="for the evaluation, at even distances (all if None)")
     add("--no-evaluation", action="store_true", help="train only")
     add("--quiet", action="store_true", help="no progress bars")
     return parser.parse_args(arguments)
 
 
-def config_of(args: argparse.Namespace) -> Config:
+def config_of(args: argparse.Namespace, base: models.LatentVariableModel | None = None) -> Config:
     return Config(
         dataset=args.dataset,
         model=args.model,
@@ -195,12 +210,41 @@ def config_of(args: argparse.Namespace) -> Config:
         num_latents=args.latents,
         batch_size=args.batch_size,
         seed=args.seed,
+        post_hoc=None if base is None else fingerprint(base),
     )
+
+
+def load_base(args: argparse.Namespace) -> models.LatentVariableModel | None:
+    """The model that `--post-hoc` names, if it can serve as one."""
+    if args.post_hoc is None:
+        return None
+    if not args.prior.startswith("lars"):
+        raise UserError(f"--post-hoc fits a resampled prior, not --prior {args.prior}: try lars.")
+    base, config = RunDirectory(args.post_hoc).trained()
+    wanted = {
+        "dataset": args.dataset,
+        "model": args.model,
+        "num_latents": args.latents,
+        "prior": "standard",
+        "post_hoc": None,
+    }
+    found = {name: getattr(config, name) for name in wanted} | {"prior": config.prior.name}
+    told = [f"{k} is {found[k]}, expected {wanted[k]}" for k in wanted if found[k] != wanted[k]]
+    if told:
+        raise UserError(f"--post-hoc {args.post_hoc} cannot serve: {'; '.join(told)}.")
+    step = int(base.optimizer.iterations)
+    # With early stopping the best weights are from some step before the last.
+    if step < config.steps and config.dataset != "static_mnist":
+        raise UserError(
+            f"--post-hoc {args.post_hoc} is at step {step} of {config.steps}: train it to its end."
+        )
+    return base
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
-    config, directory = config_of(args), RunDirectory(args.out)
+    base = load_base(args)
+    config, directory = config_of(args, base), RunDirectory(args.out)
     images = data.load(args.dataset, args.data_dir)
     print(f"{images.name}: {images.source}")
     directory.claim(config, images)
@@ -208,6 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config,
         images,
         directory,
+        base=base,
         checkpoint_every=args.checkpoint_every,
         progress=not args.quiet,
     )
@@ -220,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             iwae_samples=args.iwae_samples,
             z_samples=args.z_samples,
             command=as_typed("examples.train", arguments),
+            test_images=args.test_images,
             progress=not args.quiet,
         )
 

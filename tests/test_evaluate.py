@@ -1,11 +1,16 @@
 """The NLL estimator, against a marginal likelihood that quadrature gives."""
 
+import dataclasses
+import json
+import math
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfp_lars
-from examples import evaluate, models
+from examples import data, evaluate, experiment, models, priors, run_directory
 from tests.bounds import normal_bound
 
 
@@ -83,3 +88,32 @@ def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
     np.testing.assert_allclose(
         found["other_log_likelihoods"][0], found["log_likelihood"] - 0.1, rtol=1e-5
     )
+
+
+@pytest.mark.parametrize(("wanted", "indices"), [(3, [0, 3, 6]), (10, range(10)), (99, range(10))])
+def test_some_images_are_spread_over_all(wanted, indices):
+    np.testing.assert_array_equal(data.spread(np.arange(10), wanted), list(indices))
+    np.testing.assert_array_equal(data.spread(np.arange(10), None), np.arange(10))
+
+
+def test_every_image_s_nll_is_kept_and_its_mean_is_the_nll(model, tmp_path):
+    model.compile(keras.optimizers.Adam())
+    pixels = np.uint8(255 * (np.random.default_rng(0).random((90, 28, 28)) < 0.3))
+    images = data.Images("mnist5k", pixels, pixels, pixels, dynamic=True, source="made up")
+    config = experiment.Config("mnist5k", "vae", priors.PriorConfig(), steps=1, num_latents=2)
+    settings = {"iwae_samples": 20, "z_samples": 1000, "progress": False}
+    run = run_directory.RunDirectory(tmp_path)
+    evaluate.evaluate(model, images, config, run, command="none", test_images=45, **settings)
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    nll, elbo = (np.load(tmp_path / f"test_{n}.npy") for n in ("nll", "elbo"))
+    assert nll.shape == elbo.shape == (45,)
+    assert math.isclose(nll.mean(), found["nll"], rel_tol=1e-9)
+    assert math.isclose(elbo.mean(), found["elbo"], rel_tol=1e-9)
+    assert (found["test_images"], found["num_test_images"]) == (45, 45)
+    assert (found["iwae_samples"], found["z_samples"]) == (20, 1000)
+    spread = elbo.std(ddof=1) / math.sqrt(45)
+    assert spread <= found["elbo_stderr"] <= spread + found["log_z_stderr"]
+    # Half of the images are every other one.
+    half = dataclasses.replace(images, test=pixels[::2])
+    expected = evaluate.compute_metrics(model, half, **settings)["test_nll"]
+    np.testing.assert_allclose(nll, expected, rtol=1e-6)

@@ -1,11 +1,13 @@
 """Training as a user runs it: real processes, real data, killed and resumed; every complaint."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +32,14 @@ ROOT = pathlib.Path(__file__).parent.parent
 SMALL = ["--dataset", "mnist5k", "--latents", "4", "--accept-units", "8-8", "--S", "64"]
 LENGTH = ["--steps", "600", "--checkpoint-every", "50"]
 QUICK_EVALUATION = ["--iwae-samples", "3", "--z-samples", "1000"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _images_are_read_once():
+    """Reading mnist5k takes longer than the short trainings here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "load", functools.cache(data.load))
+        yield
 
 
 def command(*arguments):
@@ -264,6 +274,141 @@ def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, mon
     again = train.train(config, images, run, checkpoint_every=50, progress=False)
     assert int(again.optimizer.iterations) == 150
     assert len(looks) == 13
+
+
+POST_HOC = [*SMALL, "--steps", "100", "--checkpoint-every", "50", "--quiet", "--no-evaluation"]
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+    """Two runs with a standard prior, of different seeds."""
+    paths = []
+    for seed in (0, 1):
+        paths.append(tmp_path_factory.mktemp("base"))
+        arguments = ["--steps", "50", "--prior", "standard", "--seed", seed, "--no-evaluation"]
+        train.main(
+            [
+                str(a)
+                for a in (*SMALL, *arguments, "--batch-size", 16, "--quiet", "--out", paths[-1])
+            ]
+        )
+    return paths
+
+
+@pytest.fixture(scope="module")
+def post_hoc_run(bases, tmp_path_factory):
+    """a(z) fitted to the first of them, without interruption."""
+    out = tmp_path_factory.mktemp("post_hoc")
+    train.main([*POST_HOC, "--post-hoc", str(bases[0]), "--out", str(out)])
+    return out
+
+
+def test_post_hoc_fit_moves_the_prior_and_nothing_else(bases, post_hoc_run):
+    base, _ = run_directory.RunDirectory(bases[0]).trained()
+    model, config = run_directory.RunDirectory(post_hoc_run).trained()
+    for before, after in zip(experiment.networks(base), experiment.networks(model), strict=True):
+        for a, b in zip(before.get_weights(), after.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
+    x = np.float32(np.random.default_rng(0).random((5, 28, 28)) < 0.3)
+    np.testing.assert_array_equal(base.encode_and_decode(x), model.encode_and_decode(x))
+    # a(z) has 4-8-8-1: it alone is trained, and every part of it has moved.
+    assert sum(np.prod(v.shape) for v in model.trainable_variables) == 40 + 72 + 9
+    untrained = experiment.build(config)
+    for before, after in zip(untrained.trainable_variables, model.trainable_variables, strict=True):
+        assert np.any(np.asarray(before) != np.asarray(after)), after.path
+    assert int(model.optimizer.iterations) == 100
+
+
+def test_post_hoc_fit_starts_without_warm_up(post_hoc_run):
+    config = run_directory.RunDirectory(post_hoc_run).config()
+    assert config.post_hoc is not None
+    assert experiment.Schedule.of(config).warm_up == 0
+
+
+def test_interrupted_post_hoc_fit_goes_on_exactly(
+    capsys, bases, post_hoc_run, tmp_path, monkeypatch
+):
+    arguments = [*POST_HOC, "--post-hoc", bases[0], "--out", tmp_path]
+    save = tf.train.CheckpointManager.save
+
+    def full(self, *args, checkpoint_number, **kwargs):
+        if checkpoint_number == 100:
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+        return save(self, *args, checkpoint_number=checkpoint_number, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, "save", full)
+        assert "No space left" in fails(capsys, *arguments)
+    assert tf.train.latest_checkpoint(str(tmp_path / "checkpoints")).endswith("ckpt-50")
+    # With another base it is another run.
+    message = fails(capsys, *POST_HOC, "--post-hoc", bases[1], "--out", tmp_path)
+    assert message.count("\n") == 0
+    assert "holds a run of another configuration (post_hoc=" in message
+    train.main([str(a) for a in arguments])
+    whole, resumed = final_state(post_hoc_run), final_state(tmp_path)
+    assert whole.keys() == resumed.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prior", "vamp"], "fits a resampled prior, not --prior vamp"),
+        (["--latents", "5"], "num_latents is 4, expected 5"),
+        (["--model", "hvae"], "model is vae, expected hvae"),
+    ],
+)
+def test_base_that_cannot_serve_is_explained(capsys, bases, tmp_path, arguments, message):
+    out = tmp_path / "run"
+    said = fails(capsys, *POST_HOC, *arguments, "--post-hoc", bases[0], "--out", out)
+    assert message in said
+    assert said.count("\n") == 0
+    assert not out.exists()
+
+
+def test_base_with_a_learned_prior_or_no_checkpoint_is_explained(capsys, post_hoc_run, tmp_path):
+    said = fails(capsys, *POST_HOC, "--post-hoc", post_hoc_run, "--out", tmp_path / "run")
+    assert "prior is lars, expected standard" in said
+    said = fails(capsys, *POST_HOC, "--post-hoc", tmp_path, "--out", tmp_path / "run")
+    assert "holds no run" in said
+
+
+def test_unfinished_base_is_explained(capsys, bases, tmp_path):
+    """The same checkpoint, where more steps were wanted."""
+    longer = tmp_path / "base"
+    shutil.copytree(bases[0], longer)
+    config = json.loads((longer / "config.json").read_text())
+    (longer / "config.json").write_text(json.dumps({**config, "steps": 500}))
+    said = fails(capsys, *POST_HOC, "--post-hoc", longer, "--out", tmp_path / "run")
+    assert "is at step 50 of 500: train it to its end" in said
+
+
+@pytest.mark.parametrize(("steps", "count"), [(100, 64), (5_000, 500), (100_000, 10_000)])
+def test_short_budgets_look_at_some_validation_images(tmp_path, steps, count):
+    prior = priors.PriorConfig(name="standard")
+    config = experiment.Config("static_mnist", "vae", prior, steps=steps)
+    images = np.arange(10_000)
+    stopper = early_stopping.BestValidation(run_directory.RunDirectory(tmp_path), images, config)
+    assert len(stopper.validation) == count
+    assert stopper.validation[-1] >= 10_000 - 10_000 / count - 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "warm_up"),
+    [
+        (100, 40),  # two fifths, where that is below 3,000 steps
+        (5_000, 2_000),
+        (10_000, 3_000),
+        (30_000, 3_000),  # a tenth, where that is above
+        (200_000, 20_000),
+        (10**6, 10_000),  # the paper's hundredth
+    ],
+)
+def test_warm_up_is_long_where_the_budget_is_short(steps, warm_up):
+    for dataset, half in (("mnist", 1), ("static_mnist", 2)):
+        config = experiment.Config(dataset, "vae", priors.PriorConfig(), steps=steps)
+        assert experiment.Schedule.of(config).warm_up == warm_up // half
 
 
 @pytest.mark.skipif(
