@@ -18,14 +18,9 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
-from examples import command_line, data, image_grid, models
-from examples.experiment import Config, build
-from examples.run_directory import (
-    RunDirectory,
-    explained,
-    restore,
-    write_json,
-)
+from examples import command_line, data, image_grid, models, trained
+from examples.experiment import Config
+from examples.run_directory import RunDirectory, explained, write_json
 
 tfd = tfp.distributions
 
@@ -214,17 +209,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--z-samples", type=command_line.positive, default=10**7)
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     args = parser.parse_args(arguments)
-    run = RunDirectory(args.run)
-    config = run.config()
-    model = build(config)
-    name = "best" if config.dataset == "static_mnist" else "checkpoints"
-    if not restore(run.manager(model, name)):
-        raise command_line.UserError(f"{run.path} holds no checkpoint yet: train it first.")
+    found = trained.load(args.run)
     evaluate(
-        model,
-        data.load(config.dataset, args.data_dir),
-        config,
-        run,
+        found.model,
+        found.images(args.data_dir),
+        found.config,
+        found.run,
         iwae_samples=args.iwae_samples,
         z_samples=args.z_samples,
         command=command_line.as_typed("examples.evaluate", arguments),
