@@ -68,19 +68,20 @@ def prepare(path: pathlib.Path) -> None:
             pass
 
 
-def save(figure: Figure, path: pathlib.Path, numbers: dict) -> None:
+def save(figure: Figure, path: pathlib.Path, numbers: dict, *, colors: int = 256) -> None:
     """Writes a figure, and the numbers behind it beside it as JSON, each whole or not at all.
 
     Args:
       figure: What to draw.
       path: Of the picture; the numbers go to the same name with `.json`.
       numbers: What JSON can hold.
+      colors: Of the palette.
     """
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=100)
-    # A palette halves the size, for a repository or a web page.
+    # A palette halves the size; k-means keeps the colours of a few dots apart.
     with PIL.Image.open(drawn) as image:
-        image.convert("RGB").quantize(256).save(small, format="png", optimize=True)
+        image.convert("RGB").quantize(colors, kmeans=1).save(small, format="png", optimize=True)
     with _explained(path):
         draft = path.with_name(path.name + ".draft")
         draft.write_bytes(small.getvalue())

@@ -23,9 +23,15 @@ import tfp_lars
 from examples import command_line, data, figure_file, figures_2d, models, quadrature, trained
 
 _CLASSES = ListedColormap([f"C{i}" for i in range(10)])
+_COLUMNS = (
+    "aggregate posterior q(z)",
+    "proposal π(z)",
+    "a(z) / max a",
+    "prior p(z)",
+    "encoded means",
+)
 _IMAGES_PER_BATCH = 1000
-_DOTS = 10_000  # of the encoded means: more of them hide each other
-_DENSITY_COLUMNS = (0, 1, 3)
+_DOTS = 5_000  # of the encoded means: more of them hide each other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,18 +119,21 @@ def draw(planes: list[Plane], titles: list[str], labels: list[np.ndarray | None]
     """The figure: a row for each model, all panels on the same scale."""
     view = _view(planes)
     norm = PowerNorm(0.5, vmin=0.0, vmax=_brightest(planes))
-    figure = Figure(figsize=(9.6, 1.95 * len(planes) + 0.9), layout="constrained")
-    axes = figure.subplots(len(planes), 5, squeeze=False)
+    figure = Figure(figsize=(9.6, 2.05 * len(planes) + 0.75), layout="constrained")
+    cells = figure.add_gridspec(len(planes) + 1, 5, height_ratios=[1.0] * len(planes) + [0.06])
+    axes = np.array(
+        [[figure.add_subplot(cells[r, c]) for c in range(5)] for r in range(len(planes))]
+    )
     panel = functools.partial(figures_2d.show, view=view)
     for row, plane, title, classes in zip(axes, planes, titles, labels, strict=True):
         n, grid = plane.numbers, plane.grid
-        row[0].set_ylabel(title, fontsize=8)
+        row[0].set_ylabel(title, fontsize=9)
         panel(row[0], grid, np.exp(plane.log_q), figures_2d.DENSITY, norm, "")
         if plane.log_a is None:
-            for axis, text in ((row[1], "none"), (row[2], "no resampling")):
-                figures_2d.frame(axis, "", view)
+            for axis in row[1:3]:
                 axis.set_box_aspect(1)
-                axis.text(0.5, 0.5, text, ha="center", fontsize=9, transform=axis.transAxes)
+                axis.axis("off")
+            row[2].text(0.5, 0.5, "no resampling", ha="center", transform=row[2].transAxes)
         else:
             caption = f"KL(q || π) = {n['kl_proposal']:.2f}"
             panel(row[1], grid, np.exp(plane.log_pi), figures_2d.DENSITY, norm, caption)
@@ -134,17 +143,31 @@ def draw(planes: list[Plane], titles: list[str], labels: list[np.ndarray | None]
         caption = f"KL(q || p) = {n['kl']:.2f}"
         panel(row[3], grid, np.exp(plane.log_p), figures_2d.DENSITY, norm, caption)
         _dots(row[4], plane.means, classes, view)
-    names = ["aggregate posterior q(z)", "proposal π(z)", "a(z) / max a", "prior p(z)", "means"]
+    names = [
+        "aggregate posterior q(z)",
+        "proposal π(z)",
+        "a(z) / max a",
+        "prior p(z)",
+        "encoded means",
+    ]
     for axis, name in zip(axes[0], names, strict=True):
         axis.set_title(name, fontsize=9)
-    _bars(figure, axes, norm, any(classes is not None for classes in labels))
+    _bars(figure, cells, norm, any(classes is not None for classes in labels))
     return figure
 
 
 def _view(planes):
-    """Half the width of what is shown: all but a few outliers, rounded up to a half."""
-    reach = max(np.quantile(np.abs(plane.means), 0.999) for plane in planes)
-    return float(np.clip(np.ceil(2.0 * reach) / 2.0, 3.0, min(p.grid.limit for p in planes)))
+    """Half the width of what is shown: a multiple of 1/2 that leaves out little of any q(z)."""
+    views = []
+    for plane in planes:
+        mass = np.exp(plane.log_q) * plane.grid.step**2
+        distance = np.abs(plane.grid.axis)
+        beyond = [
+            1.0 - mass[np.ix_(distance < v, distance < v)].sum()
+            for v in np.arange(3.0, plane.grid.limit, 0.5)
+        ]
+        views.append(3.0 + 0.5 * np.sum(np.array(beyond) > 1e-3))
+    return float(max(views))
 
 
 def _brightest(planes):
@@ -163,20 +186,22 @@ def _dots(axis, means, classes, view):
     figures_2d.frame(axis, "no labels in this source" if classes is None else "", view)
 
 
-def _bars(figure, axes, norm, coloured):
-    def bar(content, columns, label, **kwargs):
-        found = figure.colorbar(
-            content, ax=axes[:, columns], location="bottom", aspect=25, label=label, **kwargs
-        )
-        found.set_label(label, fontsize=8)
-        found.ax.tick_params(labelsize=7)
+def _bars(figure, cells, norm, coloured):
+    """The keys to the colours, in the last row."""
 
-    density = ScalarMappable(norm, figures_2d.DENSITY)
-    bar(density, [0, 1], "density (square-root scale)", extend="max", shrink=0.9)
-    bar(ScalarMappable(Normalize(0, 1), figures_2d.ACCEPTANCE), [2], "a(z) / max a")
+    def bar(columns, norm, cmap, label, **kwargs):
+        place = figure.add_subplot(cells[-1, columns])
+        key = figure.colorbar(
+            ScalarMappable(norm, cmap), cax=place, orientation="horizontal", **kwargs
+        )
+        key.set_label(label, fontsize=9)
+        key.ax.tick_params(labelsize=8)
+
+    bar(slice(0, 2), norm, figures_2d.DENSITY, "density (square-root scale)", extend="max")
+    bar(2, Normalize(0, 1), figures_2d.ACCEPTANCE, "a(z) / max a")
     if coloured:
-        classes = ScalarMappable(BoundaryNorm(np.arange(11) - 0.5, 10), _CLASSES)
-        bar(classes, [4], "class", ticks=range(10))
+        borders = BoundaryNorm(np.arange(11) - 0.5, 10)
+        bar(4, borders, _CLASSES, "class", ticks=range(10))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -77,7 +77,7 @@ def rank(found: trained.Trained, num_draws: int, count: int, *, seed: int = 0, p
 
 def draw(ranked: list, titles: list[str], columns: int) -> Figure:
     """The figure: for each run the curve of a, and three grids of images `columns` wide."""
-    width = 0.56 * columns + 0.25
+    width = 0.51 * columns + 0.35
     figure = Figure(figsize=(width * len(ranked) + 0.6, 11.6), layout="constrained")
     axes = figure.subplots(4, len(ranked), squeeze=False, height_ratios=[0.85, 1.0, 1.0, 1.0])
     lowest = min(log_accept[-1] for log_accept, _ in ranked) / np.log(10)
@@ -105,14 +105,14 @@ def _curve(axis, log_accept, lowest):
     log_mean = np.logaddexp.reduce(log_accept) - np.log(num_draws)
     axis.axhline(log_mean / np.log(10), color="tab:red", linewidth=1, linestyle="--")
     axis.text(
-        0.97, log_mean / np.log(10), f"mean {power(log_mean)}", fontsize=9, color="tab:red",
+        0.97, log_mean / np.log(10), f"Z ≈ {power(log_mean)}", fontsize=9, color="tab:red",
         ha="right", va="bottom", transform=axis.get_yaxis_transform(),
     )  # fmt: skip
     axis.set_xlim(1, num_draws)
     axis.set_ylim(min(1.05 * lowest, -1.0), max(0.5, -0.08 * lowest))
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"$10^{{{y:.0f}}}$"))
-    axis.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+    axis.set_xticks([num_draws * share for share in (0.25, 0.5, 0.75)])
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
     axis.set_xlabel("draws, sorted by a", fontsize=9)
     axis.tick_params(labelsize=8)
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     args = parser.parse_args(arguments)
     # A picture as wide as a page, however many runs share it.
-    columns = {1: 14, 2: 7}.get(len(args.runs), 5)
+    columns = {1: 14, 2: 8}.get(len(args.runs), 5)
     count = GRID_ROWS * columns
     if args.draws < count:
         raise command_line.UserError(
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figure = draw(ranked, [trained.describe(found.config) for found in runs], columns)
     rows = [numbers_of(found, *result) for found, result in zip(runs, ranked, strict=True)]
     command = command_line.as_typed("examples.figure_ranked", arguments)
-    figure_file.save(figure, args.out, {"command": command, "runs": rows})
+    figure_file.save(figure, args.out, {"command": command, "runs": rows}, colors=64)
     print(f"Wrote {args.out} and {args.out.with_suffix('.json').name}.")
 
 

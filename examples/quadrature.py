@@ -81,7 +81,7 @@ class Grid:
 
 
 def log_mixture(
-    grid: Grid, loc: np.ndarray, scale: np.ndarray, *, chunk_size: int = 4096
+    grid: Grid, loc: np.ndarray, scale: np.ndarray, *, chunk_size: int = 2048
 ) -> np.ndarray:
     """Log density of an equal mixture of Normals with diagonal covariance at the nodes.
 
@@ -100,13 +100,13 @@ def log_mixture(
     density = np.zeros([grid.size, grid.size])
     for start in range(0, len(loc), chunk_size):
         part = slice(start, start + chunk_size)
-        of_x, of_y = (
-            scipy.stats.norm.pdf(grid.axis, loc[part, i : i + 1], scale[part, i : i + 1])
-            for i in (0, 1)
-        )  # [chunk, size] each
-        density += of_x.T @ of_y
+        deviation = grid.axis - loc[part, :, None]  # [chunk, 2, size]
+        deviation /= scale[part, :, None]
+        of_x, of_y = np.moveaxis(np.exp(-0.5 * np.square(deviation)), 1, 0)
+        weight = 1.0 / np.prod(scale[part], axis=-1)
+        density += (weight[:, None] * of_x).T @ of_y
     with np.errstate(divide="ignore"):
-        return np.log(density / len(loc))
+        return np.log(density / (2.0 * np.pi * len(loc)))
 
 
 def fit_of(

@@ -81,6 +81,8 @@ def load(path: os.PathLike | str) -> Trained:
 def describe(config: Config) -> str:
     """What tells a run from others in a figure, in a few words on two lines."""
     prior = config.prior
+    if config.model == "output_vae":
+        return "LARS on images,\na like the encoder"
     if not prior.name.startswith("lars"):
         return f"{prior.name} prior"
     proposal = " on RealNVP" if prior.name == "lars_real_nvp" else ""
