@@ -209,11 +209,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     runs = [trained.load(path) for path in args.runs]
     for found in runs:
-        if found.config.num_latents != 2:
+        dimensions = found.model.prior.event_shape.num_elements()
+        if dimensions != 2:
             raise command_line.UserError(
-                f"--run {found.run.path} has {found.config.num_latents} latents, and this figure "
+                f"--run {found.run.path} has a prior over {dimensions} dimensions, and this figure "
                 "shows a plane: name a run of --latents 2."
             )
+        if found.config.prior.name.startswith("lars"):
+            found.resampled()
     figure_file.prepare(args.out)
     planes, labels = [], []
     for found in runs:

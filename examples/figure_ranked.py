@@ -38,13 +38,31 @@ def select(log_accept: np.ndarray, count: int) -> dict[str, np.ndarray]:
     return {"best": order[:count], "random": np.arange(count), "worst": order[-count:]}
 
 
+def draw_with_latents(model: models.LatentVariableModel):
+    """For models that resample images, how to draw one and keep the latents that it came from.
+
+    Returns:
+      draw: For `ProposalDraws`; `None` where the draws are latents, or keep theirs to themselves.
+    """
+    latent_prior = getattr(model, "latent_prior", None)
+    likelihood = getattr(model, "likelihood", None)
+    if latent_prior is None or likelihood is None:
+        return None
+
+    def draw(n, seed):
+        seeds = tf.random.split(seed, 2)
+        z = latent_prior.sample(n, seed=seeds[0])
+        return z, likelihood(z).sample(seed=seeds[1])
+
+    return draw
+
+
 def mean_images(model: models.LatentVariableModel, draws: np.ndarray) -> np.ndarray:
-    """What draws from a proposal look like: means of images, `[N, 28, 28]`.
+    """What draws look like: means of images, `[N, 28, 28]`.
 
     Args:
       model: Whose proposal they came from.
-      draws: Latents `[N, d]`, or, where the images are resampled, images `[N, 28, 28]` or
-        `[N, 784]`, which are shown as they are.
+      draws: Latents `[N, d]`; or images, `[N, 28, 28]` or `[N, 784]`, to be shown as they are.
     """
     if draws[0].size == models.PIXELS:
         return draws.reshape(-1, 28, 28)
@@ -66,7 +84,9 @@ def rank(found: trained.Trained, num_draws: int, count: int, *, seed: int = 0, p
       shown: For each of `KINDS` the log a, `[count]`, and the images, `[count, 28, 28]`.
     """
     # Images are wide: a thousand of them at a time are 3 MB.
-    draws = ProposalDraws(found.resampled(), seed, chunk_size=1000)
+    draws = ProposalDraws(
+        found.resampled(), seed, chunk_size=1000, draw=draw_with_latents(found.model)
+    )
     log_accept = np.concatenate(list(draws.log_accept(num_draws, progress=progress)))
     shown = {
         kind: (log_accept[indices], mean_images(found.model, draws.at(indices)))

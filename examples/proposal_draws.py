@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
@@ -21,18 +21,33 @@ class ProposalDraws:
       dist: A resampled distribution without a batch shape.
       seed: Python `int` of at most 31 bits.
       chunk_size: Draws at a time.
+      draw: Instead of the proposal's `sample`, if there is more to a draw than what a judges:
+        maps a number and a stateless seed to what is to be seen and to what is judged, both with
+        that number as their leading dimension.
     """
 
-    def __init__(self, dist: tfp_lars.Resampled, seed: int, chunk_size: int = 8192):
+    def __init__(
+        self,
+        dist: tfp_lars.Resampled,
+        seed: int,
+        chunk_size: int = 8192,
+        draw: Callable[[int, tf.Tensor], tuple[tf.Tensor, tf.Tensor]] | None = None,
+    ):
         self.chunk_size = chunk_size
 
-        def draw(number):
-            return dist.proposal.sample(chunk_size, seed=tf.stack([seed, number]))
+        def chunk(number):
+            stateless_seed = tf.stack([seed, number])
+            if draw is not None:
+                return draw(chunk_size, stateless_seed)
+            z = dist.proposal.sample(chunk_size, seed=stateless_seed)
+            return z, z
 
         number = tf.TensorSpec([], tf.int32)
-        self._draw = tf.function(draw, input_signature=[number], autograph=False)
+        self._draw = tf.function(
+            lambda number: chunk(number)[0], input_signature=[number], autograph=False
+        )
         self._log_accept = tf.function(
-            lambda number: dist.accept_log_prob(draw(number)),
+            lambda number: dist.accept_log_prob(chunk(number)[1]),
             input_signature=[number],
             autograph=False,
         )
@@ -53,7 +68,7 @@ class ProposalDraws:
                 bar.update(stop)
 
     def at(self, indices: np.ndarray) -> np.ndarray:
-        """The draws of these numbers, `[len(indices)]` + event shape."""
+        """What is to be seen of the draws of these numbers, `[len(indices), ...]`."""
         numbers, offsets = np.divmod(indices, self.chunk_size)
         chunks = {n: self._draw(tf.constant(n, tf.int32)).numpy()[offsets[numbers == n]]
                   for n in np.unique(numbers)}  # fmt: skip

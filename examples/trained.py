@@ -35,26 +35,18 @@ class Trained:
         return images
 
     def resampled(self) -> tfp_lars.Resampled:
-        """The resampled distribution in it.
+        """Its prior: over the latents, or, where these are resampled, over images.
 
         Raises:
-          UserError: There is none.
+          UserError: It is not resampled.
         """
-        found = resampled_part(self.model)
-        if found is None:
+        prior = self.model.prior
+        if not isinstance(prior, tfp_lars.Resampled):
             raise UserError(
-                f"--run {self.run.path} has the prior {self.config.prior.name!r}, and nothing in "
-                "it is resampled: name a run of --prior lars or lars_real_nvp."
+                f"--run {self.run.path} has the prior {self.config.prior.name!r}, which has no "
+                "a(z) over all of its dimensions: name a run of --prior lars or lars_real_nvp."
             )
-        return found
-
-
-def resampled_part(model: models.LatentVariableModel) -> tfp_lars.Resampled | None:
-    """What is resampled in a model: its images, or its prior, or nothing."""
-    for part in (getattr(model, "resampled_images", None), model.prior):
-        if isinstance(part, tfp_lars.Resampled):
-            return part
-    return None
+        return prior
 
 
 def load(path: os.PathLike | str) -> Trained:

@@ -4,12 +4,14 @@ import functools
 import json
 import os
 
+import keras
 import numpy as np
 import PIL.Image
 import pytest
 import scipy.special
 import scipy.stats
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 import tfp_lars
 from examples import (
@@ -30,6 +32,8 @@ from examples import (
 )
 from examples.command_line import UserError
 from examples.proposal_draws import ProposalDraws
+
+tfd = tfp.distributions
 
 DATA_DIR = os.environ.get("TFP_LARS_DATA_DIR")
 FIGURES = {"ranked": figure_ranked, "z_trace": figure_z_trace, "latent_2d": figure_latent_2d}
@@ -149,7 +153,43 @@ def test_selection_with_ties():
     np.testing.assert_array_equal(chosen["worst"], [0, 2, 5])
 
 
-def test_binary_images_are_shown_as_they_are(found):
+class ResampledImages(models.VAE):
+    """A VAE whose binary images are resampled: bright ones are kept."""
+
+    def __init__(self):
+        super().__init__(lambda encode: tfp_lars.proposals.standard_normal(2), num_latents=2)
+        self.latent_prior = self.prior
+        pixels = tfd.Independent(tfd.Bernoulli(logits=tf.zeros([784]), dtype=tf.float32), 1)
+        self.resampled = tfp_lars.Resampled(
+            pixels, lambda x: 40.0 * tf.reduce_mean(x, -1) - 25.0, from_logits=True
+        )
+
+    def likelihood(self, z):
+        return tfd.Independent(tfd.Bernoulli(logits=self.decode([z]), dtype=tf.float32), 1)
+
+
+def test_images_are_ranked_by_their_pixels_and_shown_by_their_means():
+    keras.utils.set_random_seed(5)
+    model = ResampledImages()
+    model.decoder.layers[-1].kernel.assign(3.0 * model.decoder.layers[-1].kernel)
+    draw = figure_ranked.draw_with_latents(model)
+    draws = ProposalDraws(model.resampled, seed=1, chunk_size=50, draw=draw)
+    log_accept = np.concatenate(list(draws.log_accept(120)))
+    pairs = [draw(50, tf.constant([1, i])) for i in range(3)]
+    z, x = (np.concatenate(parts)[:120] for parts in zip(*pairs, strict=True))
+    assert set(np.unique(x)) == {0.0, 1.0}
+    np.testing.assert_allclose(
+        log_accept, scipy.special.log_expit(40.0 * np.float64(x).mean(-1) - 25.0), atol=1e-4
+    )
+    chosen = figure_ranked.select(log_accept, 5)["worst"]
+    np.testing.assert_array_equal(draws.at(chosen), z[chosen])
+    logits = model.decoder(z[chosen]).numpy().reshape(-1, 28, 28)
+    shown = figure_ranked.mean_images(model, draws.at(chosen))
+    np.testing.assert_allclose(shown, scipy.special.expit(logits), atol=1e-5)
+
+
+def test_images_without_latents_are_shown_as_they_are(found):
+    assert figure_ranked.draw_with_latents(found.model) is None
     x = np.random.default_rng(0).integers(0, 2, [4, 784]).astype(np.float32)
     np.testing.assert_array_equal(figure_ranked.mean_images(found.model, x), x.reshape(4, 28, 28))
 
@@ -409,9 +449,9 @@ def test_runs_that_have_nothing_to_show_are_refused(tmp_path, images):
     out = ["--out", str(tmp_path / "x.png")]
     standard = make_run(tmp_path / "standard", images, prior="standard", latents=3)
     for figure in (figure_ranked, figure_z_trace):
-        with pytest.raises(UserError, match="prior 'standard', and nothing in it is resampled"):
+        with pytest.raises(UserError, match="prior 'standard', which has no a"):
             figure.main(["--run", str(standard), *out])
-    with pytest.raises(UserError, match="has 3 latents.*name a run of --latents 2"):
+    with pytest.raises(UserError, match="a prior over 3 dimensions.*name a run of --latents 2"):
         figure_latent_2d.main(["--run", str(standard), *out])
     assert not (tmp_path / "x.png").exists()
 
