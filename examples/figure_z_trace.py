@@ -95,7 +95,7 @@ def draw(traces: list[list], titles: list[str]) -> Figure:
             axis.plot(counts, mean, color=color, linewidth=1.5)
         z, stderr = combined(estimates)
         axis.axhline(z, color="black", linewidth=0.8, linestyle="--")
-        axis.set_ylim(*_limits(estimates, z))
+        axis.set_ylim(*_limits(estimates))
         axis.set_xscale("log")
         axis.set_xlim(estimates[0][0][0], max(estimates[0][0][-1], FIRST + 1))
         axis.set_ylabel("estimate of Z", fontsize=10)
@@ -106,14 +106,16 @@ def draw(traces: list[list], titles: list[str]) -> Figure:
     return figure
 
 
-def _limits(estimates, z):
-    """Room for all but the first, wild decade of draws."""
-    reach = 0.0
+def _limits(estimates):
+    """Room for the bands of all but the first, wild decade of draws."""
+    lows, highs = [], []
     for counts, mean, stderr in estimates:
         settled = counts >= min(10 * FIRST, counts[-1])
-        reach = max(reach, np.max(np.abs(mean - z)[settled] + stderr[settled]))
-    reach = 1.1 * max(reach, 1e-3 * z)
-    return max(z - reach, 0.0), z + reach
+        lows.append(np.min((mean - stderr)[settled]))
+        highs.append(np.max((mean + stderr)[settled]))
+    low, high = min(lows), max(highs)
+    margin = max(0.1 * (high - low), 1e-3 * high)  # a constant a has a band of no width
+    return max(low - margin, 0.0), high + margin
 
 
 def combined(estimates: list) -> tuple[float, float]:

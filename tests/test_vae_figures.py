@@ -341,11 +341,10 @@ def test_labels_belong_to_the_images_of_mnist5k(images):
 
 
 @pytest.mark.skipif(not DATA_DIR, reason="TFP_LARS_DATA_DIR names no directory with the images")
-@pytest.mark.parametrize(("name", "least"), [("mnist", 0.7), ("fashion_mnist", 0.6)])
-def test_labels_belong_to_the_images_of_the_files(name, least):
-    pixels, labels = data.load(name, DATA_DIR).train, data.training_labels(name, DATA_DIR)
+def test_labels_belong_to_the_images_of_the_files():
+    pixels, labels = data.load("mnist", DATA_DIR).train, data.training_labels("mnist", DATA_DIR)
     assert len(labels) == len(pixels)
-    assert share_nearest_to_own_class(pixels[-5000:], labels[-5000:]) > least
+    assert share_nearest_to_own_class(pixels[-5000:], labels[-5000:]) > 0.7
 
 
 @pytest.mark.skipif(not DATA_DIR, reason="TFP_LARS_DATA_DIR names no directory with the images")
