@@ -21,7 +21,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
-from examples import command_line, data, image_grid, models, priors
+from examples import command_line, data, image_grid, models, priors, trained
 from examples.experiment import Config, fingerprint
 from examples.run_directory import RunDirectory, explained, write_json
 
@@ -261,13 +261,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--test-images", type=command_line.positive, help="default: all")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     args = parser.parse_args(arguments)
-    run = RunDirectory(args.run)
-    model, config = run.trained()
+    found = trained.load(args.run)
     evaluate(
-        model,
-        data.load(config.dataset, args.data_dir),
-        config,
-        run,
+        found.model,
+        found.images(args.data_dir),
+        found.config,
+        found.run,
         iwae_samples=args.iwae_samples,
         z_samples=args.z_samples,
         command=command_line.as_typed("examples.evaluate", arguments),
