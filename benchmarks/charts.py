@@ -88,7 +88,7 @@ def _panel(axis: plt.Axes, curve: Curve) -> None:
         axis.errorbar(
             sizes[chosen],
             middle[chosen],
-            yerr=[(middle - low)[chosen], (high - middle)[chosen]],
+            yerr=np.stack([middle - low, high - middle])[:, chosen],
             fmt="o",
             markersize=5,
             markerfacecolor=face,

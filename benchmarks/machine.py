@@ -25,6 +25,7 @@ def describe(threads: int) -> dict[str, str]:
     return {
         "cores": str(len(os.sched_getaffinity(0))),
         "threads for each contender": str(threads),
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "not set"),
         "processor": _first("/proc/cpuinfo", "model name") or platform.machine(),
         "memory": _memory(),
         "system": platform.system(),

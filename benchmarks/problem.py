@@ -54,9 +54,8 @@ def make(d: int, z: float, hidden_units: tuple[int, ...] = (100, 100)) -> Proble
     widths = (d, *hidden_units, 1)
     layers = []
     for fan_in, fan_out in itertools.pairwise(widths):
-        # Glorot's, but with an output that spreads a(z) over an order of magnitude, as training
-        # does.
-        gain = 4.0 if fan_out == 1 else 1.0
+        # Glorot's, but with an output that spreads a(z), as training does.
+        gain = 2.0 if fan_out == 1 else 1.0
         kernel = rng.normal(size=(fan_in, fan_out)) * gain * np.sqrt(2.0 / (fan_in + fan_out))
         layers.append((kernel.astype(np.float32), np.zeros(fan_out, np.float32)))
     logits = Problem(tuple(layers)).logits(rng.normal(size=(_NUM_DRAWS, d)).astype(np.float32))

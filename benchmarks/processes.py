@@ -6,10 +6,12 @@ process. The parent imports neither; it tells a child whose turn it is, and gets
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import multiprocessing
 import os
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import harness
@@ -95,7 +97,8 @@ class Child:
 def _serve(pipe, module_name: str, threads: int) -> None:
     """What the child does until the pipe is closed."""
     try:
-        module = importlib.import_module(module_name)
+        with _quiet():
+            module = importlib.import_module(module_name)
         module.use_threads(threads)
     except ImportError as error:
         pipe.send(("absent", str(error)))
@@ -116,6 +119,19 @@ def _serve(pipe, module_name: str, threads: int) -> None:
             pipe.send(("absent", str(error)))
         except Exception:
             pipe.send(("error", traceback.format_exc()))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what libraries write to stderr as they are loaded, such as that there is no GPU."""
+    stderr = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _answer(module, contenders: dict, kind: str, *details) -> Any:
