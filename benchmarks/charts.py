@@ -11,12 +11,13 @@ matplotlib.use("Agg")  # no display needed
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.patches import Patch
 
 from benchmarks.results import CaseResult, Curve, Outcome
 
 __all__ = ["draw_goals", "draw_growth"]
 
-_COLOURS = {"met": "#3a7d5c", "missed": "#c2542f", "absent": "#b5b5b5"}
+_COLOURS = {"met": "#3a7d5c", "missed": "#c2542f"}
 _LEAST, _MOST = 0.25, 32.0  # of what is drawn; numbers beyond are cut, and written
 
 
@@ -35,10 +36,13 @@ def draw_goals(path: pathlib.Path, results: Sequence[CaseResult]) -> None:
         axis.axhline(position - 0.5, color="#dddddd", linewidth=0.8)
     axis.axvline(1.0, color="black", linewidth=1)
     axis.set_xscale("log", base=2)
-    axis.set_xlim(_LEAST, 2.2 * _MOST)
+    axis.set_xlim(_LEAST, 2.8 * _MOST)
     ticks = [0.25, 0.5, 1, 2, 4, 8, 16, 32]
     axis.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    axis.set_xlabel("times better than the goal (1: just met)")
+    axis.set_xlabel("times better than the goal", fontsize=9)
+    axis.tick_params(axis="x", labelsize=8)
+    handles = [Patch(color=_COLOURS[status], label=status) for status in ("met", "missed")]
+    figure.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
     axis.set_yticks(range(len(labels)), labels, fontsize=8)
     axis.set_ylim(len(labels) - 0.4, -0.6)
     axis.spines[["top", "right", "left"]].set_visible(False)
@@ -69,8 +73,8 @@ def _bar(axis: plt.Axes, i: int, outcome: Outcome) -> None:
         return
     margin = float(np.clip(outcome.margin, _LEAST, _MOST))
     axis.barh(i, margin - 1.0, left=1.0, height=0.68, color=_COLOURS[outcome.status])
-    suffix = outcome.goal.suffix
-    text = f"{outcome.value.median:.3g}{suffix}  ({outcome.goal})"
+    goal = outcome.goal
+    text = f"{outcome.value.median:.3g}{goal.suffix}  (goal {goal})"
     axis.text(max(margin, 1.0) * 1.06, i, text, va="center", fontsize=8)
 
 
@@ -96,6 +100,9 @@ def _panel(axis: plt.Axes, curve: Curve) -> None:
         )
     axis.set_xscale("log")
     axis.set_yscale("log")
+    # Whole decades, so that each panel has at least two labels.
+    axis.set_ylim(10.0 ** np.floor(np.log10(low.min())), 10.0 ** np.ceil(np.log10(high.max())))
+    axis.tick_params(labelsize=8)
     axis.set_title(f"{curve.what}\nslope {curve.slope.median:.2f}", fontsize=9)
     axis.set_xlabel(curve.axis, fontsize=9)
     axis.set_ylabel("seconds", fontsize=9)

@@ -111,10 +111,13 @@ def _amounts(timing: Timing) -> tuple[str, str]:
     if timing.unit != "s":
         return f"{value.median:.1f} {timing.unit}", f"{value.low:.1f} to {value.high:.1f}"
     scale, unit = (1.0, "s") if value.median >= 1.0 else (1e3, "ms")
-    return (
-        f"{scale * value.median:.3g} {unit}",
-        f"{scale * value.low:.3g} to {scale * value.high:.3g}",
-    )
+    low, middle, high = (_digits(scale * v) for v in (value.low, value.median, value.high))
+    return f"{middle} {unit}", f"{low} to {high}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, without an exponent for what is large."""
+    return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ def run(settings: Settings) -> CaseResult:
     """`n` draws from d=50, Z of about 0.015, T=100."""
     rounds = settings.pick(
         full={1: 21, 100: 21, 1000: 11, 10_000: 5, 100_000: 3},
-        quick={1: 5, 100: 5, 1000: 5, 10_000: 3},
+        quick={1: 5, 100: 3, 1000: 3, 10_000: 1},
         tiny={1: 2, 20: 2},
     )
     result = CaseResult(

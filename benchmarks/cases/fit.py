@@ -10,7 +10,7 @@ FIT, BY_HAND = "Keras fit", "hand-written loop"
 
 def run(settings: Settings) -> CaseResult:
     """Training of the VAE with LARS, from the data pipeline of the examples."""
-    rounds = settings.pick(full=7, quick=3, tiny=2)
+    rounds = settings.pick(full=7, quick=2, tiny=2)
     steps = settings.pick(full=1000, quick=500, tiny=50)
     result = CaseResult(
         "fit",

@@ -47,7 +47,7 @@ def axes(settings: Settings) -> list[Axis]:
     inverse_z = settings.pick((2, 8, 32, 128, 512, 1024), (2, 32, 512), (2, 4, 8))
     d = settings.pick((2, 10, 50, 100, 200, 400, 800), (2, 50, 100, 400), (2, 4, 8))
     S = settings.pick(
-        (10**4, 10**5, 10**6, 3 * 10**6, 10**7), (10**4, 10**6, 3 * 10**6), (100, 200, 400)
+        (10**4, 10**5, 10**6, 3 * 10**6, 10**7), (10**5, 10**6, 3 * 10**6), (100, 200, 400)
     )
     num_draws = settings.pick(2000, 1000, 10)
     tiny = settings.size == "tiny"
@@ -93,7 +93,7 @@ def axes(settings: Settings) -> list[Axis]:
 
 def run(settings: Settings) -> CaseResult:
     """Times at rising sizes, in turns, and the slope of their logarithms."""
-    rounds = settings.pick(full=5, quick=2, tiny=1)
+    rounds = settings.pick(full=3, quick=1, tiny=1)
     result = CaseResult(
         "growth",
         "Growth of the library's time with the size of the task",

@@ -24,7 +24,7 @@ print(middle - start, time.perf_counter() - middle)
 
 def run(settings: Settings) -> CaseResult:
     """Each round is a fresh process, which imports both, one after the other."""
-    rounds = settings.pick(full=9, quick=3, tiny=1)
+    rounds = settings.pick(full=7, quick=2, tiny=1)
     peers, ours = [], []
     for i in range(-1, rounds):  # the first one fills the file cache, and does not count
         times = _import()

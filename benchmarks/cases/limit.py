@@ -12,7 +12,7 @@ BARE = "bare candidates"
 def run(settings: Settings) -> CaseResult:
     """`n` draws, against as many candidates drawn and evaluated."""
     rounds = settings.pick(
-        full={1000: 15, 10_000: 7, 100_000: 3}, quick={1000: 5, 10_000: 3}, tiny={20: 2}
+        full={1000: 15, 10_000: 7, 100_000: 3}, quick={1000: 5, 10_000: 2}, tiny={20: 2}
     )
     result = CaseResult(
         "limit",

@@ -12,7 +12,7 @@ TORCH = {prior: f"PyTorch, {prior}" for prior in PRIORS}
 
 def run(settings: Settings) -> CaseResult:
     """Steps on batches of 128 images, standard normal against LARS with S=1024."""
-    rounds = settings.pick(full=15, quick=5, tiny=2)
+    rounds = settings.pick(full=11, quick=3, tiny=2)
     steps = settings.pick(full=250, quick=250, tiny=50)
     result = CaseResult(
         "training",
