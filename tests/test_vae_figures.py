@@ -266,13 +266,16 @@ def test_mixture_on_the_grid_is_the_sum_of_its_parts():
     np.testing.assert_allclose(quadrature.log_mixture(grid, loc, scale), log_q, atol=1e-9)
 
 
-def test_aggregate_posterior_is_the_mean_of_the_encoder_s(found, images):
+def test_aggregate_posterior_is_the_mean_of_the_encoder_s(images):
     """On the grid against TFP's densities, image by image."""
+    keras.utils.set_random_seed(2)
+    model = models.VAE(lambda encode: tfp_lars.proposals.standard_normal(2), num_latents=2)
     pixels = data.binarized_training_images(images)[:200]
-    plane = figure_latent_2d.study(found.model, pixels)
+    plane = figure_latent_2d.study(model, pixels)
+    assert np.all(plane.means.std(0) > 0.05)  # a mixture, not one Normal
     np.testing.assert_allclose(plane.numbers["posterior_mass"], 1.0, atol=1e-6)
     np.testing.assert_allclose(plane.numbers["prior_mass"], 1.0, atol=1e-6)
-    q = found.model.encode_top(np.float32(pixels > 0))
+    q = model.encode_top(np.float32(pixels > 0))
     every = plane.grid.size // 16
     z = plane.grid.nodes[::every, ::every, None]  # [n, n, 1, 2]
     expected = scipy.special.logsumexp(np.float64(q.log_prob(z)), axis=-1) - np.log(200)
@@ -318,11 +321,21 @@ def test_kl_of_a_constant_encoder_has_a_closed_form():
     np.testing.assert_allclose(numbers["kl"], kl_of_normals(np.sqrt(0.5)), rtol=1e-5)
 
 
-def test_grid_has_room_for_far_posteriors():
-    grid = figure_latent_2d.grid_around(np.array([[9.0, 0.0]]), np.array([[0.5, 0.1]]))
-    assert grid.limit == 12
-    log_q = quadrature.log_mixture(grid, np.array([[9.0, 0.0]]), np.array([[0.5, 0.1]]))
-    np.testing.assert_allclose(grid.integral(np.exp(log_q)).value, 1.0, atol=1e-8)
+@pytest.mark.parametrize(
+    ("far", "scale", "limit", "step"),
+    [
+        (0.0, 0.5, 6, 1 / 64),
+        (9.0, 0.5, 12, 1 / 64),
+        (0.0, 0.01, 6, 1 / 128),
+        (18.0, 0.3, 20, 1 / 32),
+    ],
+)
+def test_grid_has_room_for_far_and_for_sharp_posteriors(far, scale, limit, step):
+    loc, scale = np.array([[far, 0.0]]), np.full([1, 2], scale)
+    grid = figure_latent_2d.grid_around(loc, scale)
+    assert (grid.limit, grid.step) == (limit, step)
+    log_q = quadrature.log_mixture(grid, loc, scale)
+    np.testing.assert_allclose(grid.integral(np.exp(log_q)).value, 1.0, atol=1e-7)
 
 
 def share_nearest_to_own_class(pixels, labels):
