@@ -4,9 +4,9 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import keras
 import pytest
-import tf_keras
+
+from tests.seeding import set_random_seed
 
 
 def pytest_addoption(parser):
@@ -28,5 +28,4 @@ def seed(request):
 @pytest.fixture(autouse=True)
 def _seed_everything(request):
     """Networks start from the same weights, whichever tests run before."""
-    for library in (keras, tf_keras):  # once seeded, tf_keras no longer follows the other's seeds
-        library.utils.set_random_seed(1 + request.config.getoption("--vary-seed"))
+    set_random_seed(1 + request.config.getoption("--vary-seed"))

@@ -21,6 +21,7 @@ from scipy import integrate, special, stats
 from tensorflow_probability.python.internal import batch_shape_lib
 
 from tests.bounds import normal_bound
+from tests.seeding import set_random_seed
 from tfp_lars import AcceptanceNetwork, MovingAverage, Resampled
 
 tfb = tfp.bijectors
@@ -164,7 +165,7 @@ class Case:
     density_dtype: tf.DType = tf.float32
 
     def __call__(self, seed=0):
-        keras.utils.set_random_seed(seed + 1)
+        set_random_seed(seed + 1)
         return self.make(np.random.default_rng(seed + 1))
 
 

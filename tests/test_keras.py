@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras
 
+from tests.seeding import set_random_seed
 from tfp_lars import AcceptanceNetwork, DistributionLayer, MovingAverage, Resampled
 
 tfb = tfp.bijectors
@@ -84,8 +85,7 @@ def data():
 
 
 def compiled(model_class=DensityModel, seed=1, steps_per_execution=1, **kwargs):
-    keras.utils.set_random_seed(seed)
-    tf_keras.utils.set_random_seed(seed)  # the network of the flow is one of tf_keras
+    set_random_seed(seed)
     model = model_class(**kwargs)
     model.build([None, 2])
     model.compile(
@@ -265,7 +265,7 @@ def test_layer_evaluates_log_prob():
 
 def test_layer_passes_the_target_on():
     """Each layer has an average of its own with the same seed, hence with the same draws."""
-    keras.utils.set_random_seed(1)
+    set_random_seed(1)
     layer, z = DistributionLayer(resampled_flow()), data()[:6]
     twin = layer.distribution.copy(normalizer=MovingAverage(32))
     target = np.linspace(-2.0, 0.0, 6, dtype=np.float32)
@@ -339,7 +339,7 @@ def batches(batch_size):
 
 def autoencoder(prior):
     """A VAE with a linear decoder, in the way of TFP's tutorials."""
-    tf_keras.utils.set_random_seed(1)
+    set_random_seed(1)
     encoder = tf_keras.Sequential(
         [
             tf_keras.layers.Input((1,)),
@@ -460,7 +460,7 @@ class TfKerasModel(tf_keras.Model):
 
 @pytest.mark.parametrize("kind", ["keras", "tf_keras"])
 def test_prior_in_an_attribute_of_a_tf_keras_model_trains(kind):
-    tf_keras.utils.set_random_seed(1)
+    set_random_seed(1)
     model = TfKerasModel(
         AcceptanceNetwork(hidden_units=(4,))
         if kind == "keras"

@@ -30,10 +30,19 @@ LAYERS = {
     "vamp_prior": set(),
     "ownership": set(),
     "sampler": set(),
+    "noise": set(),
+    "compiled_sampler": {"noise", "sampler"},
     "acceptance": {"ownership"},
-    "normalizer": {"density", "sampler"},
+    "normalizer": {"density", "noise", "sampler"},
     "layer": {"ownership"},
-    "resampled": {"acceptance", "density", "normalizer", "ownership", "sampler"},
+    "resampled": {
+        "acceptance",
+        "compiled_sampler",
+        "density",
+        "normalizer",
+        "ownership",
+        "sampler",
+    },
 }
 
 
