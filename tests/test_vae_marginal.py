@@ -142,7 +142,7 @@ def test_bound_is_the_mean_weight_of_its_draws(vae):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-def test_mean_weight_is_unbiased(vae, exact, seed, num_seeds=400):
+def test_mean_weight_is_unbiased(vae, exact, seed, num_seeds=200):
     marginal = vae.marginal(num_samples=2)
     log_prob = tf.function(lambda s: marginal.log_prob(f64(ALL), seed=s))
     weights = np.exp([log_prob(tf.constant([seed, i])) for i in range(num_seeds)])
@@ -178,9 +178,9 @@ def test_density_sums_to_one(vae, exact, T):
 
 
 @pytest.mark.parametrize("T", [5, None])
-def test_estimated_density_sums_to_one_within_its_error(vae, seed, T, num_seeds=60):
+def test_estimated_density_sums_to_one_within_its_error(vae, seed, T, num_seeds=30):
     """Z by Monte Carlo, the marginal by importance weighting."""
-    dist = Resampled(vae.marginal(num_samples=200), vae.accept, T)
+    dist = Resampled(vae.marginal(num_samples=50), vae.accept, T)
     estimate = estimate_log_normalizer(dist, 40_000, seed=seed)
     prob = tf.function(lambda s: dist.freeze(estimate).prob(f64(ALL), seed=s))
     sums = np.array([prob(tf.constant([seed, i])).numpy().sum() for i in range(num_seeds)])
@@ -248,20 +248,19 @@ def flat_gradient(fn, variables):
     return np.concatenate([np.ravel(g) for g in gradients])
 
 
-@pytest.mark.parametrize("num_samples", [2, 64])
-def test_score_function_gradient_of_z_is_the_exact_one(vae, seed, num_samples, num_steps=800):
+def test_score_function_gradient_of_z_is_the_exact_one(vae, seed, num_steps=500):
     variables = [vae.kernel, vae.bias, vae.prior_loc, vae.accept_kernel]
-    average = MovingAverage(num_samples, score_function=True, seed=[seed, num_samples])
+    average = MovingAverage(64, score_function=True, seed=seed)
     dist = Resampled(ExactMarginal(vae), vae.accept, normalizer=average)
     found = gradients_of_z(dist, variables, num_steps)
     expected = flat_gradient(vae.exact_z, variables)
     stderr = found.std(0, ddof=1) / np.sqrt(num_steps)
     assert np.all(np.abs(found.mean(0) - expected) < t_bound(num_steps, len(expected)) * stderr)
-    if num_samples == 64:  # and there is something to see
-        assert np.max(np.abs(expected[:16]) / stderr[:16]) > 50
+    # And there is something to see.
+    assert np.max(np.abs(expected[:16]) / stderr[:16]) > 40
 
 
-def test_by_default_z_sends_no_gradient_to_the_vae(vae, seed, num_steps=300):
+def test_by_default_z_sends_no_gradient_to_the_vae(vae, seed, num_steps=200):
     variables = [vae.kernel, vae.bias, vae.prior_loc, vae.encoder_kernel]
     dist = Resampled(vae.marginal(), vae.accept, normalizer=MovingAverage(64, seed=seed))
     assert np.all(gradients_of_z(dist, variables, 2) == 0.0)
@@ -286,8 +285,7 @@ def test_score_function_follows_the_gradient_of_the_bound(vae, seed, num_steps=2
     assert np.any(np.abs(expected) > 3 * bound)
 
 
-@pytest.mark.parametrize("T", [5, None])
-def test_gradient_of_log_prob_is_the_exact_one(vae, seed, T, num_steps=400):
+def test_gradient_of_log_prob_is_the_exact_one(vae, seed, T=5, num_steps=400):
     """Of the exact density, the part that comes by Z included; without the latter it fails."""
     variables = [vae.kernel, vae.bias, vae.accept_kernel]
     x = vae.marginal().sample(40, seed=[1, 2])
@@ -297,7 +295,7 @@ def test_gradient_of_log_prob_is_the_exact_one(vae, seed, T, num_steps=400):
     def exact_log_prob(stop_z=False):
         log_pi, a, z = vae.exact_log_marginal(x), vae.accept(x), vae.exact_z()
         z = tf.stop_gradient(z) if stop_z else z
-        alpha = 0.0 if T is None else (1.0 - z) ** (T - 1)
+        alpha = (1.0 - z) ** (T - 1)
         return tf.reduce_mean(log_pi + tf.math.log(a * (1.0 - alpha) / z + alpha))
 
     @tf.function
