@@ -1,18 +1,21 @@
-# `make test` and `make demo` need Python 3.10 to 3.13 and make, nothing else:
+# `make test`, `make demo` and `make bench` need Python 3.10 to 3.13 and make, nothing else:
 # the first of them to run makes a virtual environment in .venv.
 
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 OUT ?= out/toy_2d
+BENCH ?=
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo bench test lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
+	@echo "make bench   speed beside what one would use instead, into out/benchmarks;"
+	@echo "             BENCH=--quick for a look, BENCH=--list for the cases"
 	@echo "make test    the test suite"
 	@echo "make lint    lint and format check"
 	@echo "make format  format the code"
@@ -27,8 +30,17 @@ $(VENV)/installed: pyproject.toml
 demo: $(VENV)/installed
 	$(RUN) -m examples.toy_2d --out $(OUT)
 
+# A contender that cannot be installed is reported as absent; the next `make bench` tries again.
+$(VENV)/contenders: $(VENV)/installed benchmarks/requirements.txt
+	@if grep -v "^#" benchmarks/requirements.txt | \
+		xargs -n 1 $(RUN) -m pip install --quiet --disable-pip-version-check; \
+	then touch $@; else echo "benchmarks: some contenders could not be installed" >&2; fi
+
+bench: $(VENV)/contenders
+	$(RUN) -m benchmarks $(BENCH)
+
 test: $(VENV)/installed
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check

@@ -38,10 +38,12 @@ __all__ = [
     "NAMES",
     "DataError",
     "Images",
+    "binarized_training_images",
     "evaluation_batches",
     "load",
     "spread",
     "training_batches",
+    "training_labels",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -124,6 +126,50 @@ def load(name: str, data_dir: str | None = None) -> Images:
     return images
 
 
+def training_labels(name: str, data_dir: str | None = None) -> np.ndarray | None:
+    """Reads the classes of the training images, for colours: no model is trained on them.
+
+    Args:
+      name: One of `NAMES`.
+      data_dir: As for `load`.
+
+    Returns:
+      labels: Of `load(name, data_dir).train`, in its order: integers from 0 to 9, `[N]`. `None`
+        where its source has none: Omniglot, Larochelle and Murray's MNIST, and IDX files of images
+        without the file of labels beside them.
+    """
+    if name not in NAMES:
+        raise DataError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
+    data_dir = data_dir or os.environ.get("TFP_LARS_DATA_DIR") or None
+    if name == "omniglot":
+        return None
+    if name == "mnist5k":
+        return _shuffled(sources.read_mnist5k_labels(), _ORDER)[:4_000]
+    if name == "static_mnist":
+        try:
+            sources.from_tfds("binarized_mnist", ("train",), data_dir)
+        except sources.Unavailable:
+            name = "mnist"
+        else:
+            return None
+    labels = _labels(name, data_dir)
+    return None if labels is None else labels[: -_NUM_VALIDATION[name]]
+
+
+def _labels(name, data_dir):
+    """Of all training images, validation among them, from the source that has the images."""
+    if data_dir is not None:
+        try:
+            return sources.labels_from_files(name, data_dir)
+        except sources.Unavailable:
+            pass
+    try:
+        (labels,), _ = sources.from_tfds(name, ("train",), data_dir, field="label")
+    except sources.Unavailable as reason:
+        raise DataError(sources.ways_out(name, data_dir, str(reason))) from None
+    return labels
+
+
 def _dynamic(name, train, num_validation, test, source):
     return Images(
         name=name,
@@ -191,6 +237,14 @@ def _binarized_once(grey, stream):
     # 255 levels, so that a pixel of level k is white with probability k / 255 exactly.
     levels = np.random.default_rng([_SEED, stream]).integers(0, 255, grey.shape, dtype=np.uint8)
     return np.where(levels < grey, np.uint8(255), np.uint8(0))
+
+
+def binarized_training_images(images: Images) -> np.ndarray:
+    """The training images in order, binarized once: `uint8`, `[N, 28, 28]`, 0 or 255.
+
+    For looking at a trained model; training itself takes `training_batches`.
+    """
+    return _binarized_once(images.train, _TRAIN) if images.dynamic else images.train
 
 
 def training_batches(

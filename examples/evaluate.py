@@ -21,7 +21,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
-from examples import command_line, data, image_grid, models
+from examples import command_line, data, image_grid, models, priors, trained
 from examples.experiment import Config, fingerprint
 from examples.run_directory import RunDirectory, explained, write_json
 
@@ -63,8 +63,8 @@ def importance_weighted(
     def chunk(x, seed, size):
         terms = model.terms(x, size, seed, prior)
         log_w = terms["recons"] - terms["kl"]
-        log_p = prior.log_prob(terms["top"]) if other_priors else None
-        others = [log_w + p.log_prob(terms["top"]) - log_p for p in other_priors]
+        log_p, *log_others = (model.log_prior(p, terms["top"], x) for p in (prior, *other_priors))
+        others = [log_w + other - log_p for other in log_others]
         sums = [tf.reduce_logsumexp(w, axis=0) for w in (log_w, *others)]
         return [tf.reduce_sum(terms[n], axis=0) for n in ("recons", "kl")] + sums
 
@@ -93,11 +93,11 @@ def importance_weighted(
 
 def frozen_prior(model: models.LatentVariableModel, z_samples: int, seed: int, progress=False):
     """The prior with a fixed log Z, and the estimate of it (`None` if it needs none)."""
-    prior = model.prior
-    if not isinstance(prior, tfp_lars.Resampled):
-        return prior, None
-    estimate = tfp_lars.estimate_log_normalizer(prior, z_samples, seed=seed, progress=progress)
-    return prior.freeze(estimate), estimate
+    part = priors.resampled_part(model.prior)
+    if part is None:
+        return model.prior, None
+    estimate = tfp_lars.estimate_log_normalizer(part, z_samples, seed=seed, progress=progress)
+    return priors.freeze(model.prior, estimate), estimate
 
 
 def validation_nll(
@@ -120,10 +120,11 @@ def compute_metrics(
     """All numbers of `metrics.json` that come from the model, and `test_*`, those of each image.
 
     The error bar of the NLL joins that of the mean over test images and that of log Z: the second
-    is the change of the NLL when log Z is off by its standard error.
+    is the change of the NLL when log Z is off by its standard error. Where each dimension has a Z,
+    `z` and `expected_attempts` are means over them, and the error is that of the sum of log Z.
     """
     prior, estimate = frozen_prior(model, z_samples, seed, progress)
-    shifted = [] if estimate is None else [prior.freeze(_off_by_stderr(estimate))]
+    shifted = [] if estimate is None else [priors.freeze(prior, _off_by_stderr(estimate))]
     found = importance_weighted(
         model,
         prior,
@@ -146,14 +147,23 @@ def compute_metrics(
         "elbo": float((found["recons"] - found["kl"]).mean()),
         "kl": float(found["kl"].mean()),
         "recons": float(found["recons"].mean()),
-        "z": None if estimate is None else float(np.exp(estimate.log_z)),
-        "log_z_stderr": None if estimate is None else float(estimate.stderr),
-        "expected_attempts": None if estimate is None else float(prior.expected_attempts),
+        "z": None if estimate is None else float(np.mean(np.exp(estimate.log_z))),
+        "log_z_stderr": None if estimate is None else float(np.linalg.norm(estimate.stderr)),
+        "expected_attempts": None
+        if estimate is None
+        else float(np.mean(priors.resampled_part(prior).expected_attempts)),
     }
 
 
-def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> float:
-    return float(min(estimate.log_z + estimate.stderr, 0.0))
+def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> np.ndarray:
+    """Off by its standard error, log Z; of several, each by its share, their sum by the sum's.
+
+    The errors of several are independent, so the variance of the sum is the sum of the variances,
+    and each has its share in that.
+    """
+    with np.errstate(invalid="ignore"):
+        share = estimate.stderr / np.linalg.norm(estimate.stderr)
+    return np.minimum(estimate.log_z + estimate.stderr * np.nan_to_num(share, nan=1.0), 0.0)
 
 
 def evaluate(
@@ -229,8 +239,7 @@ def _stderrs(nll_stderr: float, per_image: dict[str, np.ndarray]) -> dict[str, f
 
 def prior_samples(model: models.LatentVariableModel, rows: int = 10, columns: int = 10):
     """Means of images decoded from draws of the prior, `[rows, columns, 28, 28]`."""
-    top = model.prior.sample(rows * columns, seed=(1, 2))
-    return np.reshape(model.decode_prior(top, tf.constant([3, 4])), [rows, columns, 28, 28])
+    return np.reshape(model.sample_means(rows * columns), [rows, columns, 28, 28])
 
 
 def reconstructions(model: models.LatentVariableModel, test: np.ndarray, columns: int = 10):
@@ -252,13 +261,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--test-images", type=command_line.positive, help="default: all")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     args = parser.parse_args(arguments)
-    run = RunDirectory(args.run)
-    model, config = run.trained()
+    found = trained.load(args.run)
     evaluate(
-        model,
-        data.load(config.dataset, args.data_dir),
-        config,
-        run,
+        found.model,
+        found.images(args.data_dir),
+        found.config,
+        found.run,
         iwae_samples=args.iwae_samples,
         z_samples=args.z_samples,
         command=command_line.as_typed("examples.evaluate", arguments),

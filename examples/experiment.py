@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tfp_lars
 from examples import models, priors
+from examples.command_line import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,13 @@ class Config:
     batch_size: int = 128
     seed: int = 0
     post_hoc: str | None = None
+
+    def __post_init__(self):
+        if self.model == "output_vae" and self.prior.name != "lars":
+            raise UserError(
+                "--model output_vae resamples images by the T, S and decay of --prior lars, over a "
+                f"standard normal prior; got --prior {self.prior.name}."
+            )
 
     def to_json(self) -> dict:
         return {**dataclasses.asdict(self), "version": tfp_lars.__version__}
@@ -82,8 +90,14 @@ def build(config: Config) -> models.LatentVariableModel:
     """The untrained, compiled model of a configuration."""
     keras.utils.set_random_seed(config.seed)
     schedule = Schedule.of(config)
+
+    def make_prior(part):
+        if config.model == "output_vae":
+            return priors.resampled_images(part, config.prior)
+        return priors.make(config.num_latents, config.prior, part)
+
     model = models.MODELS[config.model](
-        lambda encode: priors.make(config.num_latents, config.prior, encode),
+        make_prior,
         num_latents=config.num_latents,
         warm_up=schedule.warm_up,
         seed=config.seed,

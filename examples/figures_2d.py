@@ -11,15 +11,17 @@ matplotlib.use("Agg")  # no display needed
 import matplotlib.pyplot as plt
 import numpy as np
 import PIL.Image
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.image import AxesImage
 
 from examples.models_2d import Fit
 from examples.quadrature import Grid
 
-__all__ = ["draw_densities", "draw_draws"]
+__all__ = ["ACCEPTANCE", "DENSITY", "draw_densities", "draw_draws", "frame", "show"]
 
 _VIEW = 3.0  # half the width of what is shown
-_DENSITY, _ACCEPTANCE = "Blues", "Reds"
+DENSITY, ACCEPTANCE = "Blues", "Reds"
 
 
 def draw_densities(
@@ -34,19 +36,19 @@ def draw_densities(
     for row, fit in zip(axes, fits, strict=True):
         n = fit.numbers
         row[0].set_ylabel(_label(fit), fontsize=8)
-        image = _show(row[0], grid, np.exp(log_q), _DENSITY, norm, "")
-        _show(
-            row[1], grid, np.exp(fit.log_pi), _DENSITY, norm, f"KL(q || π) = {n['kl_proposal']:.2f}"
+        image = show(row[0], grid, np.exp(log_q), DENSITY, norm, "")
+        show(
+            row[1], grid, np.exp(fit.log_pi), DENSITY, norm, f"KL(q || π) = {n['kl_proposal']:.2f}"
         )
         if fit.model.resampled:
             # Without truncation the scale of a(z) is free; a common one shows its shape.
             relative = np.exp(fit.log_a) / n["max_a"]
             caption = f"Z = {n['z']:.3f}, max a = {n['max_a']:.2f}"
-            accept = _show(row[2], grid, relative, _ACCEPTANCE, Normalize(0, 1), caption)
+            accept = show(row[2], grid, relative, ACCEPTANCE, Normalize(0, 1), caption)
         else:
             row[2].axis("off")
             row[2].text(0.5, 0.5, "no resampling", ha="center", transform=row[2].transAxes)
-        _show(row[3], grid, np.exp(fit.log_p), _DENSITY, norm, f"KL(q || p) = {n['kl']:.3f}")
+        show(row[3], grid, np.exp(fit.log_p), DENSITY, norm, f"KL(q || p) = {n['kl']:.3f}")
     names = ["target q(z)", "proposal π(z)", "a(z) / max a", "model p(z)"]
     for axis, name in zip(axes[0], names, strict=True):
         axis.set_title(name, fontsize=10)
@@ -67,14 +69,14 @@ def draw_draws(
     edges = np.linspace(-_VIEW, _VIEW, 97)
     for column, fit in zip(axes.T, fits, strict=True):
         column[0].set_title(_label(fit), fontsize=9)
-        image = _show(column[0], grid, np.exp(fit.log_p), _DENSITY, norm, "density, 1,000 draws")
+        image = show(column[0], grid, np.exp(fit.log_p), DENSITY, norm, "density, 1,000 draws")
         column[0].plot(*fit.draws[:1000].T, ".", color="black", markersize=1.5, alpha=0.6)
         counts, _, _ = np.histogram2d(*fit.draws.T, bins=[edges, edges])
         density = counts / (len(fit.draws) * (edges[1] - edges[0]) ** 2)
         axis = column[1]
-        axis.imshow(density.T, origin="lower", extent=[-_VIEW, _VIEW] * 2, cmap=_DENSITY, norm=norm)
+        axis.imshow(density.T, origin="lower", extent=[-_VIEW, _VIEW] * 2, cmap=DENSITY, norm=norm)
         p_value = fit.numbers["chi_square_p_value"]
-        _frame(axis, f"histogram, {len(fit.draws):,} draws\nchi-square p = {p_value:.2g}")
+        frame(axis, f"histogram, {len(fit.draws):,} draws\nchi-square p = {p_value:.2g}")
     _bar(figure, image, axes, "density (square-root scale)", extend="max")
     _save(figure, path)
 
@@ -88,17 +90,27 @@ def _density_norm(log_q):
     return PowerNorm(0.5, vmin=0, vmax=float(np.exp(np.max(log_q))))
 
 
-def _show(axis, grid, values, cmap, norm, caption):
-    inside = np.abs(grid.axis) <= _VIEW
+def show(
+    axis: Axes,
+    grid: Grid,
+    values: np.ndarray,
+    cmap: str,
+    norm: Normalize,
+    caption: str,
+    view: float = _VIEW,
+) -> AxesImage:
+    """Draws values at the nodes of a grid, `[size, size]`, as far as `view` from the middle."""
+    inside = np.abs(grid.axis) <= view
     shown = values[np.ix_(inside, inside)]
-    image = axis.imshow(shown.T, origin="lower", extent=[-_VIEW, _VIEW] * 2, cmap=cmap, norm=norm)
-    _frame(axis, caption)
+    image = axis.imshow(shown.T, origin="lower", extent=[-view, view] * 2, cmap=cmap, norm=norm)
+    frame(axis, caption, view)
     return image
 
 
-def _frame(axis, caption):
-    axis.set_xlim(-_VIEW, _VIEW)
-    axis.set_ylim(-_VIEW, _VIEW)
+def frame(axis: Axes, caption: str, view: float = _VIEW) -> None:
+    """A square of the plane without numbers at its sides, and a caption under it."""
+    axis.set_xlim(-view, view)
+    axis.set_ylim(-view, view)
     axis.set_xticks([])
     axis.set_yticks([])
     axis.set_xlabel(caption, fontsize=8)

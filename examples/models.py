@@ -1,4 +1,4 @@
-"""The paper's three VAEs in Keras 3; each takes its prior as an argument.
+"""The paper's VAEs in Keras 3; each takes its prior as an argument.
 
 Notation as in the paper's appendix: `784-300-300-50` are layer sizes, hidden layers of an MLP are
 tanh, convolutions are followed by ReLU, weights start as Glorot's. A Normal has two linear heads,
@@ -50,7 +50,7 @@ def apply(network: Callable, h: tf.Tensor) -> tf.Tensor:
 
 
 class LatentVariableModel(keras.Model):
-    """What the three have in common: the evidence lower bound, trained and evaluated.
+    """What they have in common: the evidence lower bound, trained and evaluated.
 
     Subclasses say how to draw latents from the encoder (`infer`) and how to decode them.
 
@@ -84,7 +84,7 @@ class LatentVariableModel(keras.Model):
 
     @property
     def prior(self) -> tfd.Distribution:
-        """Of the topmost latent."""
+        """Of the topmost latent; of the images, where these are resampled."""
         return self.prior_layer.distribution
 
     def build_networks(self) -> None:
@@ -135,15 +135,25 @@ class LatentVariableModel(keras.Model):
         training = prior is None
         prior = self.prior if training else prior
         latents, log_qs = self.infer(x, num_samples, seed)
-        if training and isinstance(prior, tfp_lars.Resampled):
-            log_p = prior.log_prob(latents[0], target_log_prob=log_qs[0])
-        else:
-            log_p = prior.log_prob(latents[0])
+        log_p = self.log_prior(prior, latents[0], x, log_qs[0] if training else None)
         logits = self.decode(latents)
         pixels = tf.reshape(x, [-1, PIXELS])
         recons = tf.reduce_sum(pixels * logits - tf.math.softplus(logits), axis=-1)
         kl = tf.add_n(log_qs) - log_p - self.log_lower(latents)
         return {"recons": recons, "kl": kl, "top": latents[0]}
+
+    def log_prior(self, prior, top: tf.Tensor, x: tf.Tensor, log_q=None) -> tf.Tensor:
+        """What the prior says of the topmost latent `[S, N, d]` of images `x`, `[S, N]`.
+
+        Args:
+          prior: The model's own, or one like it.
+          top: The topmost latent.
+          x: Images `[N, 28, 28]`.
+          log_q: In training, the log density of `top` under the encoder, `[S, N]`.
+        """
+        if log_q is not None and isinstance(prior, tfp_lars.Resampled):
+            return prior.log_prob(top, target_log_prob=log_q)
+        return prior.log_prob(top)
 
     def call(self, x, training=None):
         """The parts of the bound for one draw of the latents, `[N]` each."""
@@ -167,6 +177,10 @@ class LatentVariableModel(keras.Model):
         """Probabilities of the pixels, `[N, 28, 28]`, for draws `[N, d]` from the prior."""
         logits = self.decode(self.sample_lower(top, seed))
         return tf.sigmoid(tf.reshape(logits, [-1, 28, 28]))
+
+    def sample_means(self, n: int) -> tf.Tensor:
+        """Means of the images that `n` draws from the prior decode to, `[n, 28, 28]`."""
+        return self.decode_prior(self.prior.sample(n, seed=(1, 2)), tf.constant([3, 4]))
 
 
 class VAE(LatentVariableModel):
@@ -193,6 +207,58 @@ class VAE(LatentVariableModel):
 
     def sample_lower(self, top, seed):
         return [top]
+
+
+class OutputVAE(VAE):
+    """The VAE with a standard normal prior, and its binary images resampled in its stead.
+
+    `prior` is the resampled distribution of images, flat, event shape `[784]`: its proposal is the
+    marginal of the VAE, Z comes from decoded draws. The bound is that of the VAE, plus the log
+    ratio of the densities of the resampled images and of the proposal, which is found in the `kl`
+    of `terms`, like all that a prior adds. As in the paper no gradient of Z reaches encoder and
+    decoder, which train as if nothing was resampled.
+
+    Args:
+      make_prior: Gets the marginal and returns the resampled distribution of images.
+      **kwargs: As for the others.
+    """
+
+    def __init__(self, make_prior: Callable[[tfd.Distribution], tfp_lars.Resampled], **kwargs):
+        super().__init__(lambda encode: make_prior(self.marginal()), **kwargs)
+
+    def build_networks(self):
+        super().build_networks()
+        self.latent_prior = tfp_lars.proposals.standard_normal(self.num_latents)
+
+    def likelihood(self, z: tf.Tensor) -> tfd.Distribution:
+        """p(x|z), batch shape `[N]`, event shape `[784]`, for latents `[N, d]`."""
+        return tfd.Independent(tfd.Bernoulli(logits=self.decode([z]), dtype=tf.float32), 1)
+
+    def marginal(self) -> tfd.Distribution:
+        """Of the images that the VAE itself makes."""
+        # The weights are this model's already.
+        return tfp_lars.proposals.vae_marginal(
+            self.latent_prior, self.encode_top, self.likelihood, networks=()
+        )
+
+    def log_prior(self, prior, top, x, log_q=None):
+        return self.latent_prior.log_prob(top) + prior.log_ratio(tf.reshape(x, [-1, PIXELS]))
+
+    def sample_means(self, n):
+        # The latents that accepted images came from: both are drawn, the images are looked at.
+        joint = tfd.Blockwise(
+            tfd.JointDistributionSequential([self.latent_prior, lambda z: self.likelihood(z)])
+        )
+        accept = self.prior.accept_fn
+        resampled = tfp_lars.Resampled(
+            joint,
+            lambda joined: accept.logits(joined[..., self.num_latents :]),
+            T=self.prior.T,
+            from_logits=True,
+            normalizer=0.0,  # not needed for draws
+        )
+        top = resampled.sample(n, seed=(1, 2))[:, : self.num_latents]
+        return self.decode_prior(top, tf.constant([3, 4]))
 
 
 class HVAE(LatentVariableModel):
@@ -311,7 +377,7 @@ class ConvHVAE(HVAE):
         return self.decoder(self.decoder_dense(h))
 
 
-MODELS = {"vae": VAE, "hvae": HVAE, "conv_hvae": ConvHVAE}
+MODELS = {"vae": VAE, "hvae": HVAE, "conv_hvae": ConvHVAE, "output_vae": OutputVAE}
 
 
 def num_parameters(model: LatentVariableModel) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
+from examples.dimensionwise import DimensionwiseAcceptance
 from tfp_lars import proposals
 
 tfd = tfp.distributions
@@ -36,19 +38,33 @@ class PriorConfig:
     seed: int = 0
 
 
-def _resampled(proposal: tfd.Distribution, config: PriorConfig) -> tfp_lars.Resampled:
+def _resampled(
+    proposal: tfd.Distribution, config: PriorConfig, accept_fn: Callable | None = None
+) -> tfp_lars.Resampled:
     return tfp_lars.Resampled(
         proposal,
-        tfp_lars.AcceptanceNetwork(config.accept_units),
+        accept_fn or tfp_lars.AcceptanceNetwork(config.accept_units),
         T=config.T,
         normalizer=tfp_lars.MovingAverage(config.num_samples, config.decay, seed=config.seed),
     )
+
+
+def _dimensionwise(d: int, config: PriorConfig) -> tfd.Independent:
+    """Each dimension with its own a_i, two hidden layers of 20, whatever `accept_units` says.
+
+    It trains on Z from the proposals alone: in one dimension a thousand of them leave no place
+    that a sample of the encoder would have to make up for.
+    """
+    proposal = tfd.Normal(tf.zeros([d]), tf.ones([d]))
+    accept_fn = DimensionwiseAcceptance(d, seed=config.seed)
+    return tfd.Independent(_resampled(proposal, config, accept_fn), 1)
 
 
 # name: (dimensions, config, encoder of the topmost latent) -> prior
 PRIORS: dict[str, Callable[[int, PriorConfig, Callable], tfd.Distribution]] = {
     "standard": lambda d, config, encode: proposals.standard_normal(d),
     "lars": lambda d, config, encode: _resampled(proposals.standard_normal(d), config),
+    "lars_dimensionwise": lambda d, config, encode: _dimensionwise(d, config),
     "real_nvp": lambda d, config, encode: proposals.real_nvp(d, seed=config.seed),
     "maf": lambda d, config, encode: proposals.masked_autoregressive_flow(d, seed=config.seed),
     "lars_real_nvp": lambda d, config, encode: _resampled(
@@ -72,3 +88,25 @@ def make(d: int, config: PriorConfig, encode: Callable) -> tfd.Distribution:
       encode: Encoder of the topmost latent, images `[N, 28, 28]` to a distribution.
     """
     return PRIORS[config.name](d, config, encode)
+
+
+def resampled_images(marginal: tfd.Distribution, config: PriorConfig) -> tfp_lars.Resampled:
+    """Images resampled by an acceptance network of the encoder's size, 784-300-300-1.
+
+    Args:
+      marginal: Of the VAE, event shape `[784]`.
+      config: Its `T`, `num_samples`, `decay` and `seed`; `name` is `lars`.
+    """
+    return _resampled(marginal, config, tfp_lars.AcceptanceNetwork((300, 300)))
+
+
+def resampled_part(prior: tfd.Distribution) -> tfp_lars.Resampled | None:
+    """What is resampled in a prior: all of it, or each dimension, or nothing (`None`)."""
+    part = getattr(prior, "distribution", prior)  # what `tfd.Independent` wraps
+    return part if isinstance(part, tfp_lars.Resampled) else None
+
+
+def freeze(prior: tfd.Distribution, log_z) -> tfd.Distribution:
+    """A resampled prior with a fixed log Z, a `LogNormalizer` or one number for each Z in it."""
+    frozen = resampled_part(prior).freeze(log_z)
+    return frozen if isinstance(prior, tfp_lars.Resampled) else prior.copy(distribution=frozen)

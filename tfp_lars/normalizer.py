@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_lars import noise
 from tfp_lars.density import log_add_exp
 from tfp_lars.sampler import stateless_seed
 
@@ -45,7 +46,15 @@ class MovingAverage(tf.Module):
 
     One average is kept for each member of the proposal's batch. Where the proposal is
     reparameterized, its parameters get their share of the gradient of Z through the draws; for
-    a discrete proposal no gradient flows through them, and Z is trained through a(z) alone.
+    a discrete proposal no gradient flows through them, and Z is trained through a(z) alone, as in
+    the paper. `score_function=True` is for such proposals. It adds the gradient of Z with respect
+    to the proposal `pi`, from draws `z_1, ..., z_S`, by
+
+        mean over s of (a(z_s) - b_s) * grad log pi(z_s),    b_s = mean over t != s of a(z_t)
+
+    The baseline `b_s` does not depend on `z_s`, so the estimate is unbiased. It needs the
+    `log_prob` of the draws under the proposal. Where that is only a bound, as with
+    `proposals.vae_marginal`, the gradient of the bound takes the place of that of `log pi`.
 
     `average.hold()` stops the updates, also in graphs that are traced already, and
     `average.release()` resumes them. While held, `log_prob` uses the value as it is and draws
@@ -66,6 +75,9 @@ class MovingAverage(tf.Module):
       num_samples: Proposals drawn for each estimate, `S` in the paper.
       decay: Weight of the past in the average, `1 - epsilon` in the paper, from 0 (no
         smoothing) to below 1.
+      score_function: Whether to add the gradient of Z with respect to a proposal that is not
+        reparameterized. An error where the proposal is: there the draws carry it, with less
+        noise, and it would be counted twice. Needs at least 2 samples.
       seed: Python `int`, or an `int32[2]` stateless seed.
       name: Name of the module.
     """
@@ -75,6 +87,7 @@ class MovingAverage(tf.Module):
         num_samples: int = 1024,
         decay: float = 0.9,
         *,
+        score_function: bool = False,
         seed: int | tf.Tensor = 0,
         name: str = "moving_average",
     ):
@@ -85,8 +98,14 @@ class MovingAverage(tf.Module):
             )
         if not 0.0 <= decay < 1.0:
             raise ValueError(f"`decay` must be at least 0 and below 1; got {decay!r}.")
+        if score_function and num_samples < 2:
+            raise ValueError(
+                "`num_samples` must be at least 2 with `score_function=True`, which compares each "
+                f"draw with the others; got {num_samples!r}."
+            )
         self.num_samples = int(num_samples)
         self.decay = float(decay)
+        self.score_function = bool(score_function)
         self.seed = self._no_dependency(seed)
         self._log_z = None
 
@@ -172,6 +191,7 @@ class MovingAverage(tf.Module):
         proposal: tfd.Distribution,
         z: tf.Tensor,
         log_weight: tf.Tensor | None = None,
+        proposal_kwargs: Mapping[str, Any] | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`log a(z)` and log Z, after one update of the average.
 
@@ -182,12 +202,14 @@ class MovingAverage(tf.Module):
           proposal: Distribution with batch shape `B`.
           z: Shape `[R] + B + event`.
           log_weight: `log pi(z) - log q(z)`, shape `[R] + B`, to have `z` in the estimate.
+          proposal_kwargs: For the proposal's `log_prob`, where the score function needs it.
 
         Returns:
           log_accept: Shape `[R] + B`.
           log_z: The average as value, the gradient of the current estimate; shape `B`, or
             `[R] + B` with `log_weight`.
         """
+        self._check_proposal(proposal)
         num_updates = self._num_updates.read_value()
         old = self._log_z.read_value()
         fresh = tf.equal(num_updates, 0)
@@ -196,10 +218,17 @@ class MovingAverage(tf.Module):
         by_value = tf.logical_and(held, tf.logical_not(fresh))
 
         def current():
-            draws = proposal.sample(self.num_samples, seed=self._seed_of(num_updates))
+            draws = noise.sample(proposal, self.num_samples, self._seed_of(num_updates))
+            # Part of a gradient may come through draws that are not reparameterized, say those of
+            # a mixture; the score function has that part, too.
+            draws = tf.stop_gradient(draws) if self.score_function else draws
             log_accept = log_accept_fn(tf.concat([z, tf.cast(draws, z.dtype)], axis=0))
             R = tf.shape(z)[0]
-            log_z = _log_mean_exp(tf.maximum(log_accept[R:], _LOG_ZERO))
+            log_draws = tf.maximum(log_accept[R:], _LOG_ZERO)
+            log_z = _log_mean_exp(log_draws)
+            if self.score_function:
+                log_proposal = proposal.log_prob(draws, **(proposal_kwargs or {}))
+                log_z += _score_term(log_draws, log_z, tf.cast(log_proposal, log_z.dtype))
             return log_accept[:R], log_z
 
         def value_only():
@@ -236,6 +265,14 @@ class MovingAverage(tf.Module):
             return seed
         return tf.random.fold_in(seed, context.replica_id_in_sync_group)
 
+    def _check_proposal(self, proposal: tfd.Distribution) -> None:
+        reparameterized = proposal.reparameterization_type == tfd.FULLY_REPARAMETERIZED
+        if self.score_function and reparameterized:
+            raise ValueError(
+                "`score_function=True` is for proposals that are not reparameterized, but "
+                f"{proposal.name!r} is: its draws carry the gradient of Z already. Leave it out."
+            )
+
     def _check_built(self) -> None:
         if self._log_z is None:
             raise ValueError(
@@ -253,6 +290,25 @@ def _log_mean_exp(log_values: tf.Tensor) -> tf.Tensor:
     """Mean over the first axis, in log space."""
     count = tf.cast(tf.shape(log_values)[0], log_values.dtype)
     return tf.reduce_logsumexp(log_values, axis=0) - tf.math.log(count)
+
+
+def _score_term(log_accept: tf.Tensor, log_z: tf.Tensor, log_proposal: tf.Tensor) -> tf.Tensor:
+    """Zero, with the score-function gradient of the log of the mean of `a`.
+
+    With the mean of the others as the baseline of each, and `Z` the mean of all `S`,
+    `a_s - b_s = (a_s - Z) * S / (S - 1)`; the log divides by `Z`.
+
+    Args:
+      log_accept: `log a` of the draws, shape `[S] + B`.
+      log_z: Log of its mean, shape `B`.
+      log_proposal: `log pi` of the draws, shape `[S] + B`.
+
+    Returns:
+      zero: Shape `B`.
+    """
+    num_others = tf.cast(tf.shape(log_accept)[0] - 1, log_accept.dtype)
+    weight = tf.stop_gradient(tf.math.expm1(log_accept - log_z) / num_others)
+    return tf.reduce_sum(weight * (log_proposal - tf.stop_gradient(log_proposal)), axis=0)
 
 
 def _value_and_gradient(log_value: tf.Tensor, log_of_gradient: tf.Tensor) -> tf.Tensor:
@@ -391,7 +447,7 @@ def _compile_sums(dist: Any, seed: tf.Tensor) -> Callable[..., list[tf.Tensor]]:
     @functools.partial(tf.function, autograph=False)
     def sums_of_batches(first, num_batches, batch_size):
         def add_batch(i, largest, total, total_of_squares):
-            z = dist.proposal.sample(batch_size, seed=tf.random.fold_in(seed, first + i))
+            z = noise.sample(dist.proposal, batch_size, tf.random.fold_in(seed, first + i))
             log_accept = tf.cast(dist.accept_log_prob(z), tf.float64)
             new = tf.maximum(largest, tf.reduce_max(log_accept, axis=0))
             scaled = tf.exp(log_accept - new)

@@ -8,15 +8,17 @@ about it. What is here carries variables across.
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 import tf_keras
 
-__all__ = ["build_networks", "keras3_layers", "tf_variables", "warn_if_not_owned"]
+__all__ = ["build_networks", "keras3_layers", "network_of", "tf_variables", "warn_if_not_owned"]
 
 
 def tf_variables(layer: keras.Layer) -> list[tf.Variable]:
@@ -35,6 +37,15 @@ def keras3_layers(module: tf.Module) -> list[keras.Layer]:
             if isinstance(leaf, keras.Layer):
                 found[id(leaf)] = leaf
     return list(found.values())
+
+
+def network_of(function: Callable) -> Any:
+    """The layer or module whose method, or a partial of it, `function` is; else `function`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    is_network = isinstance(owner, (keras.Layer, tf_keras.layers.Layer, tf.Module))
+    return owner if is_network else function
 
 
 def build_networks(distribution: tf.Module) -> None:
@@ -97,7 +108,13 @@ def _model_being_fitted() -> keras.Model | None:
 def _networks_built(distribution: tf.Module) -> Iterator[bool]:
     for layer in (*distribution.submodules, *keras3_layers(distribution)):
         if isinstance(layer, (tf_keras.layers.Layer, keras.Layer)):
-            yield layer.built
+            yield _is_built(layer)
+
+
+def _is_built(layer: keras.Layer | tf_keras.layers.Layer) -> bool:
+    """Whether its variables exist; a layer that is used by its methods is built in its parts."""
+    parts = list(layer._flatten_layers(include_self=False, recursive=False))
+    return layer.built or (bool(parts) and all(_is_built(part) for part in parts))
 
 
 def _leaves(values: Iterable) -> Iterator:

@@ -32,6 +32,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras
 
+from tfp_lars.vae_marginal import vae_marginal
 from tfp_lars.vamp_prior import vamp_prior
 
 tfb = tfp.bijectors
@@ -42,6 +43,7 @@ __all__ = [
     "masked_autoregressive_flow",
     "real_nvp",
     "standard_normal",
+    "vae_marginal",
     "vamp_prior",
 ]
 

@@ -12,6 +12,7 @@ import tensorflow_probability as tfp
 
 from tfp_lars import density, ownership, sampler
 from tfp_lars.acceptance import LogAcceptance
+from tfp_lars.compiled_sampler import CompiledSampler
 from tfp_lars.normalizer import LogNormalizer, MovingAverage, estimate_log_normalizer
 
 __all__ = ["Resampled", "ResampledDistribution"]
@@ -144,7 +145,7 @@ class Resampled(tfd.Distribution):
             )
             # A copy must share what was made here, not make it again.
             parameters["normalizer"] = self._normalizer
-            self._compiled = _CompiledSampler(self)
+            self._compiled = CompiledSampler(self)
             self._ownership_checked = False
             super().__init__(
                 dtype=proposal.dtype,
@@ -205,6 +206,28 @@ class Resampled(tfd.Distribution):
         with self._name_and_control_scope(name):
             return self._log_accept(self._broadcast_to_batch(self._convert(z)))
 
+    def log_ratio(self, z: tf.Tensor, name: str = "log_ratio", **proposal_kwargs: Any) -> tf.Tensor:
+        """`log p_T(z) - log pi(z)`: what resampling adds, without the proposal's density.
+
+        Where that density is known by a bound alone (`proposals.vae_marginal`), the bound and this
+        are a bound on the resampled density. With a `MovingAverage` a call is one update and
+        has the gradients of `log_prob`, as far as they do not come through `log pi(z)`.
+
+        Args:
+          z: Shape sample + batch + event.
+          name: Name of the ops.
+          **proposal_kwargs: For the proposal's `log_prob` of the draws that estimate Z, which
+            `MovingAverage(score_function=True)` needs, and nothing else here.
+
+        Returns:
+          log_ratio: Shape sample + batch; 0, and no update, when `T` is 1.
+        """
+        with self._name_and_control_scope(name):
+            z = self._convert(z)
+            if self.T == 1:
+                return tf.zeros_like(self._log_accept(self._broadcast_to_batch(z)))
+            return self._log_ratio(z, None, proposal_kwargs)
+
     @property
     def log_normalizer(self) -> tf.Tensor:
         """The current log Z, of the batch shape. Draws nothing."""
@@ -250,6 +273,24 @@ class Resampled(tfd.Distribution):
                 f"`freeze` got an `estimate` and also {sorted(kwargs)}, which are for making one."
             )
         return self.copy(normalizer=estimate)
+
+    def sample(self, sample_shape=(), seed=None, name: str = "sample", **kwargs) -> tf.Tensor:
+        """Exact, independent draws from p_T; they need no estimate of Z and carry no gradient.
+
+        Args:
+          sample_shape: Integer, or shape of the draws.
+          seed: Python `int`, or an `int32[2]` stateless seed: the same gives the same draws.
+          name: Name of the ops.
+          **kwargs: `T` overrides the truncation for this call.
+
+        Returns:
+          samples: Shape sample + batch + event.
+        """
+        plain = isinstance(sample_shape, (int, np.integer)) and not kwargs.keys() - {"T"}
+        if plain and tf.executing_eagerly():
+            # TFP's detour by shapes of any rank costs several times the drawing of one sample.
+            return self._draw(sample_shape, seed, **kwargs)[0]
+        return super().sample(sample_shape, seed, name, **kwargs)
 
     def sample_with_attempts(
         self, sample_shape=(), seed=None, name: str = "sample_with_attempts", *, T=_UNSET
@@ -315,17 +356,19 @@ class Resampled(tfd.Distribution):
     def _default_event_space_bijector(self):
         return self.proposal.experimental_default_event_space_bijector()
 
-    def _log_prob(self, z, target_log_prob=None):
+    def _log_prob(self, z, target_log_prob=None, **proposal_kwargs):
         """The log density, log p_T(z).
 
         With a `MovingAverage`, `z` of shape `[R]` is a batch of `R` training points, and one call
         is one update. `target_log_prob`, of shape sample + batch, is the log density of `z` under
         what it was drawn from (the encoder of a VAE); with it, `z` takes part in the estimate.
-        `T = 1` is the proposal's own log density, and no update.
+        `T = 1` is the proposal's own log density, and no update. Other keyword arguments go to the
+        proposal's `log_prob`.
         """
-        log_proposal = self.proposal.log_prob(z)
+        log_proposal = self.proposal.log_prob(z, **proposal_kwargs)
+        log_weight = None
         if target_log_prob is not None:
-            target_log_prob = self._check_target(target_log_prob, log_proposal)
+            log_weight = log_proposal - self._check_target(target_log_prob, log_proposal)
         if self.T == 1:
             return log_proposal
         if log_proposal.dtype != self._log_accept.output_dtype:
@@ -333,27 +376,31 @@ class Resampled(tfd.Distribution):
                 f"`accept_fn` returned {self._log_accept.output_dtype.name}, but the proposal's "
                 f"log_prob is {log_proposal.dtype.name}: `accept_fn` must return that, too."
             )
-        z = self._broadcast_to_batch(z)
-        if isinstance(self._normalizer, MovingAverage):
-            return self._log_prob_moving(z, log_proposal, target_log_prob)
-        log_accept = self._log_accept(z)
-        log_z = tf.cast(self._normalizer, log_accept.dtype)
-        return log_proposal + density.log_ratio(log_accept, log_z, self.T)
+        return log_proposal + self._log_ratio(z, log_weight, proposal_kwargs)
 
-    def _log_prob_moving(self, z, log_proposal, target_log_prob):
+    def _log_ratio(self, z, log_weight, proposal_kwargs):
+        """`log p_T(z) - log pi(z)`, of shape sample + batch."""
+        z = self._broadcast_to_batch(z)
+        if not isinstance(self._normalizer, MovingAverage):
+            log_accept = self._log_accept(z)
+            return density.log_ratio(
+                log_accept, tf.cast(self._normalizer, log_accept.dtype), self.T
+            )
         self._warn_if_not_owned()
-        batch_and_event = tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
+        batch_shape = self.batch_shape_tensor()
+        batch_and_event = tf.concat([batch_shape, self.event_shape_tensor()], 0)
         flat_z = tf.reshape(z, tf.concat([[-1], batch_and_event], 0))  # [R] + B + event
         flat_z = tf.ensure_shape(flat_z, [None, *self.batch_shape, *self.event_shape])
-        log_weight = None
-        if target_log_prob is not None:
-            shape = tf.concat([[-1], self.batch_shape_tensor()], 0)
-            log_weight = tf.reshape(log_proposal - target_log_prob, shape)
+        if log_weight is not None:
+            log_weight = tf.reshape(log_weight, tf.concat([[-1], batch_shape], 0))
         log_accept, log_z = self._normalizer.evaluate(
-            self._log_accept, self.proposal, flat_z, log_weight
+            self._log_accept, self.proposal, flat_z, log_weight, proposal_kwargs
         )
-        log_ratio = density.log_ratio(log_accept, log_z, self.T)
-        return log_proposal + tf.reshape(log_ratio, tf.shape(log_proposal))
+        lead_ndims = z.shape.rank - self.event_shape.rank
+        log_ratio = tf.reshape(
+            density.log_ratio(log_accept, log_z, self.T), tf.shape(z)[:lead_ndims]
+        )
+        return tf.ensure_shape(log_ratio, z.shape[:lead_ndims])
 
     def _sample_n(self, n, seed=None, T=_UNSET):
         """`T` overrides the truncation for this call. The draws carry no gradient.
@@ -363,17 +410,14 @@ class Resampled(tfd.Distribution):
         """
         return self._draw(n, seed, T)[0]
 
-    def _draw(self, n, seed, T):
+    def _draw(self, n, seed, T=_UNSET):
         """`n` draws of each batch member, `[n] + B + event`, and their attempts, `[n] + B`."""
         T = self.T if T is _UNSET else _check_truncation("T", T)
         seed = tfp.random.sanitize_seed(None) if seed is None else sampler.stateless_seed(seed)
         if T == 1:
-            samples = self.proposal.sample(n, seed=seed)
             attempts = tf.ones(tf.concat([[n], self.batch_shape_tensor()], 0), tf.int32)
-        else:
-            samples, attempts = self._compiled(n, T or 0, seed)
-        # A pathwise gradient through accept or reject would be wrong.
-        return tf.stop_gradient(samples), attempts
+            return tf.stop_gradient(self.proposal.sample(n, seed=seed)), attempts
+        return self._compiled(n, T or 0, seed)
 
     def _convert(self, z):
         return tf.convert_to_tensor(z, dtype=self.dtype, name="z")
@@ -415,75 +459,6 @@ class Resampled(tfd.Distribution):
 
 
 ResampledDistribution = Resampled
-
-
-class _CompiledSampler:
-    """Runs the sampler of a distribution, as a graph of its own where the caller is eager.
-
-    Not a `tf.Module`, so that a graph is no part of what checkpoints and SavedModels hold.
-    """
-
-    def __init__(self, dist: Resampled):
-        self._dist = dist
-        self._graph = None
-
-    def __call__(self, n, T: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        n, T = tf.convert_to_tensor(n, tf.int32), tf.constant(T, tf.int32)
-        if not tf.executing_eagerly():
-            draws = self._draw(n, T, seed)
-            with tf.control_dependencies(self._assertions(draws)):
-                samples, attempts = tf.identity(draws.samples), tf.identity(draws.attempts)
-        else:
-            if self._graph is None:
-                # Not autograph: it would rewrite the user's functions. One concrete graph serves
-                # all calls; through `tf.function`, TF would take those of other distributions
-                # for retracing, and warn.
-                draw = tf.function(self._draw, autograph=False)
-                self._graph = draw.get_concrete_function(n, T, seed)
-            draws = self._graph(n, T, seed)
-            samples, attempts = draws.samples, draws.attempts
-            if draws.gave_up:
-                raise RuntimeError(self._gave_up_message(draws).numpy().decode())
-            if draws.invalid:
-                raise ValueError(self._dist._log_accept.complaint)
-        batch, event = self._dist.batch_shape_tensor(), self._dist.event_shape_tensor()
-        samples = tf.reshape(samples, tf.concat([[n], batch, event], 0))
-        return samples, tf.reshape(attempts, tf.concat([[n], batch], 0))
-
-    def _draw(self, n, T, seed) -> sampler.Draws:
-        dist = self._dist
-        return sampler.draw(
-            lambda block, seed: dist.proposal.sample(block, seed=seed),
-            dist._log_accept,
-            n,
-            T,
-            seed,
-            num_streams=_size(dist.batch_shape, dist.batch_shape_tensor),
-            event_size=_size(dist.event_shape, dist.event_shape_tensor),
-            dtype=tf.as_dtype(dist.dtype),
-            max_attempts=dist.max_attempts,
-        )
-
-    def _assertions(self, draws: sampler.Draws) -> list[tf.Operation]:
-        gave_up = tf.debugging.Assert(tf.logical_not(draws.gave_up), [self._gave_up_message(draws)])
-        if not self._dist.validate_args:
-            return [gave_up]
-        complaint = self._dist._log_accept.complaint
-        return [gave_up, tf.debugging.Assert(tf.logical_not(draws.invalid), [complaint])]
-
-    def _gave_up_message(self, draws: sampler.Draws) -> tf.Tensor:
-        return tf.strings.format(
-            "Resampling without end (T=None): a draw took more than max_attempts="
-            + str(self._dist.max_attempts)
-            + " proposals; the acceptance rate seems to be about {}. Raise `max_attempts`, pass a "
-            "finite `T`, or see whether `accept_fn` accepts anything.",
-            tf.reduce_min(draws.acceptance_rate),
-        )
-
-
-def _size(static_shape: tf.TensorShape, shape_fn: Callable[[], tf.Tensor]) -> int | tf.Tensor:
-    static = static_shape.num_elements()
-    return tf.reduce_prod(shape_fn()) if static is None else static
 
 
 def _check_proposal(proposal: Any) -> None:

@@ -24,8 +24,9 @@ import tensorflow_probability as tfp
 __all__ = ["Draws", "block_size", "draw", "stateless_seed"]
 
 # Blocks of this many candidates cost least: smaller ones pay for the loop, larger ones for
-# leaving the cache.
+# leaving the cache. One candidate costs the time of a small block divided by about 256.
 _CANDIDATES_PER_BLOCK = 4096
+_CANDIDATES_PER_SMALL_BLOCK = 256
 _NUMBERS_PER_BLOCK = 2**23
 
 
@@ -62,23 +63,41 @@ def stateless_seed(seed: int | tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tf.cast(seed, tf.int32), [2])
 
 
-def block_size(n: tf.Tensor, T: tf.Tensor, numbers_per_candidate: tf.Tensor) -> tf.Tensor:
-    """How many candidates to draw at a time, for each stream.
+def block_size(
+    missing: tf.Tensor,
+    num_candidates: tf.Tensor,
+    num_drawn: tf.Tensor,
+    T: tf.Tensor,
+    numbers_per_candidate: tf.Tensor,
+) -> tf.Tensor:
+    """How many candidates to draw next, for each stream.
+
+    As many as the missing draws will take at the rate seen so far, and some more, lest a small
+    block is missing in the end.
 
     Args:
-      n: Draws wanted from each stream, `int32`, shape `[]`.
+      missing: Draws that a stream is short of, `int32`, shape `[]`.
+      num_candidates: Seen so far by that stream, `int32` or `int64`, shape `[]`.
+      num_drawn: Draws that came of these, `int32`, shape `[]`.
       T: Truncation, `int32`, 0 for none, shape `[]`.
       numbers_per_candidate: Over all streams, `int32`, shape `[]`; bounds the memory.
 
     Returns:
       block: `int32`, shape `[]`.
     """
-    ceiling = tf.cast(_CANDIDATES_PER_BLOCK, tf.int64)
-    fits = _NUMBERS_PER_BLOCK // tf.maximum(tf.cast(numbers_per_candidate, tf.int64), 1)
-    # No more than n * T candidates can be needed.
-    needed = tf.where(T > 0, tf.cast(n, tf.int64) * tf.cast(T, tf.int64), ceiling)
-    block = tf.minimum(tf.minimum(ceiling, needed), tf.maximum(fits, 16))
-    return tf.cast(tf.maximum(block, 1), tf.int32)
+    missing, seen = tf.cast(missing, tf.float32), tf.cast(num_candidates, tf.float32)
+    # Half a draw is added, so that a rate is known before the first. At first it is a guess.
+    attempts = tf.maximum(seen / (tf.cast(num_drawn, tf.float32) + 0.5), 2.0)
+    limit = tf.where(T > 0, tf.cast(T, tf.float32), float(2**30))
+    attempts = tf.minimum(attempts, limit)
+    # The number of attempts has about the spread of a geometric law, its mean.
+    wanted = attempts * (missing + tf.sqrt(missing))
+    wanted = tf.maximum(wanted, _CANDIDATES_PER_SMALL_BLOCK)
+    # No more than this can be needed.
+    wanted = tf.minimum(tf.math.ceil(wanted), missing * limit)
+    fits = _NUMBERS_PER_BLOCK // tf.maximum(numbers_per_candidate, 1)
+    ceiling = tf.minimum(_CANDIDATES_PER_BLOCK, tf.maximum(fits, 16))
+    return tf.maximum(tf.cast(tf.minimum(wanted, tf.cast(ceiling, tf.float32)), tf.int32), 1)
 
 
 def draw(
@@ -112,8 +131,9 @@ def draw(
     """
     n, T = tf.convert_to_tensor(n, tf.int32), tf.convert_to_tensor(T, tf.int32)
     M, E = num_streams, event_size
-    block = block_size(n, T, tf.convert_to_tensor(M * E))
-    waste = n * M  # one row behind the last, for candidates that are not kept
+    # As `tf.random.fold_in` does it, but once for all blocks.
+    keys = tf.random.stateless_uniform([2], seed, minval=None, maxval=None, dtype=tf.int32)
+    rows = _Scattered if _is_vectorized() else _InPlace
 
     def out_of_patience(state):
         waiting = tf.logical_and(state.count < n, state.since >= max_attempts)
@@ -125,26 +145,28 @@ def draw(
         )
 
     def step(state):
-        seeds = tf.random.split(tf.random.fold_in(seed, state.num_blocks), 2)
-        z = propose(block, seeds[0])
+        fewest = tf.reduce_min(state.count)  # the slowest stream sets the time
+        block = block_size(n - fewest, state.num_candidates, fewest, T, tf.convert_to_tensor(M * E))
+        z = propose(block, tf.stack([keys[0], state.num_blocks]))
         log_accept = tf.reshape(log_accept_fn(z), [block, M])
-        accepted = _accept(log_accept, seeds[1])  # [block, M]
+        accepted = _accept(log_accept, tf.stack([keys[1], state.num_blocks]))  # [block, M]
         kept, attempts, since = _keep(tf.transpose(accepted), state.since, T)  # [M, block]
         kept_before = tf.cumsum(tf.cast(kept, tf.int32), axis=1, exclusive=True)
         position = state.count[:, tf.newaxis] + kept_before
         row = position * M + tf.range(M)[:, tf.newaxis]
-        row = tf.where(tf.logical_and(kept, position < n), row, waste)
-        row = tf.reshape(tf.transpose(row), [block * M, 1])
-        z = _mark_nan(tf.reshape(z, [block * M, E]), tf.reshape(log_accept, [block * M, 1]))
+        row = tf.where(tf.logical_and(kept, position < n), row, -1)
+        row, take = rows.select(tf.reshape(tf.transpose(row), [block * M]))
+        z = take(tf.reshape(z, [block * M, E]))
+        z = _mark_nan(z, take(tf.reshape(log_accept, [block * M, 1])))
+        attempts = take(tf.reshape(tf.transpose(attempts), [block * M]))
         return [
             _State(
                 num_blocks=state.num_blocks + 1,
+                num_candidates=state.num_candidates + tf.cast(block, tf.int64),
                 since=since,
                 count=tf.minimum(n, state.count + tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)),
-                samples=tf.tensor_scatter_nd_update(state.samples, row, z),
-                attempts=tf.tensor_scatter_nd_update(
-                    state.attempts, row, tf.reshape(tf.transpose(attempts), [block * M])
-                ),
+                samples=rows.write(state.samples, row, z),
+                attempts=rows.write(state.attempts, row, attempts),
                 num_accepted=state.num_accepted
                 + tf.reduce_sum(tf.cast(accepted, tf.int64), axis=0),
                 invalid=tf.logical_or(state.invalid, _any_invalid(log_accept)),
@@ -153,18 +175,19 @@ def draw(
 
     state = _State(
         num_blocks=tf.constant(0),
+        num_candidates=tf.zeros([], tf.int64),
         since=tf.zeros([M], tf.int32),
         count=tf.zeros([M], tf.int32),
-        samples=tf.zeros([waste + 1, E], dtype),
-        attempts=tf.zeros([waste + 1], tf.int32),
+        samples=rows.empty(n * M, E, dtype=dtype),
+        attempts=rows.empty(n * M, dtype=tf.int32),
         num_accepted=tf.zeros([M], tf.int64),
         invalid=tf.constant(False),
     )
     (state,) = tf.while_loop(unfinished, step, [state])
-    num_candidates = tf.cast(state.num_blocks, tf.float64) * tf.cast(block, tf.float64)
+    num_candidates = tf.cast(state.num_candidates, tf.float64)
     return Draws(
-        samples=tf.reshape(state.samples[:waste], [n, M, E]),
-        attempts=tf.reshape(state.attempts[:waste], [n, M]),
+        samples=tf.reshape(rows.result(state.samples), [n, M, E]),
+        attempts=tf.reshape(rows.result(state.attempts), [n, M]),
         invalid=state.invalid,
         gave_up=out_of_patience(state),
         acceptance_rate=tf.cast(state.num_accepted, tf.float64) / tf.maximum(num_candidates, 1.0),
@@ -175,12 +198,70 @@ class _State(NamedTuple):
     """What the loop of `draw` carries from block to block."""
 
     num_blocks: tf.Tensor
+    num_candidates: tf.Tensor  # [], of each stream
     since: tf.Tensor  # [M], candidates since the last accepted one (modulo T)
     count: tf.Tensor  # [M], draws made
-    samples: tf.Tensor  # [n * M + 1, E]
-    attempts: tf.Tensor  # [n * M + 1]
+    samples: tf.Tensor  # [n * M, E]
+    attempts: tf.Tensor  # [n * M]
     num_accepted: tf.Tensor  # [M]
     invalid: tf.Tensor  # []
+
+
+class _InPlace:
+    """Collects rows in the memory of the result.
+
+    `tf.tensor_scatter_nd_update` would copy all of it for each block: it writes in place only where
+    TF can see that nothing else will read, and in a loop it does not see that.
+    """
+
+    @staticmethod
+    def empty(num_rows, *shape, dtype):
+        # Unlike zeros, never a constant of the graph, which the next call would find written on.
+        return tf.raw_ops.Empty(shape=tf.stack([num_rows, *shape]), dtype=dtype, init=True)
+
+    @staticmethod
+    def select(row):
+        """Rows that are not negative, shape `[K]`, and a function that takes what is theirs."""
+        kept = tf.where(row >= 0)[:, 0]
+        return tf.gather(row, kept), lambda values: tf.gather(values, kept)
+
+    @staticmethod
+    def write(tensor, row, values):
+        """Writes `values[k]` to `tensor[row[k]]`."""
+        return tf.raw_ops.InplaceUpdate(x=tensor, i=row, v=values)
+
+    @staticmethod
+    def result(tensor):
+        return tensor
+
+
+class _Scattered:
+    """The same for `tf.vectorized_map`, which takes neither that op nor sizes known only later.
+
+    What is not kept goes to one more row at the end.
+    """
+
+    @staticmethod
+    def empty(num_rows, *shape, dtype):
+        return tf.zeros(tf.stack([num_rows + 1, *shape]), dtype)
+
+    @staticmethod
+    def select(row):
+        return row, lambda values: values
+
+    @staticmethod
+    def write(tensor, row, values):
+        row = tf.where(row >= 0, row, tf.shape(tensor)[0] - 1)
+        return tf.tensor_scatter_nd_update(tensor, row[:, tf.newaxis], values)
+
+    @staticmethod
+    def result(tensor):
+        return tensor[:-1]
+
+
+def _is_vectorized() -> bool:
+    """Whether this is being traced by `tf.vectorized_map`, which leaves no other sign."""
+    return "loop_body" in tf.get_current_name_scope().split("/")
 
 
 def _accept(log_accept: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

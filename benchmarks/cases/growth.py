@@ -1,0 +1,129 @@
+"""How the library's time grows with the size of the task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from benchmarks import harness
+from benchmarks.arena import Arena, Settings
+from benchmarks.cases.draws import D, T, Z
+from benchmarks.harness import Spread
+from benchmarks.results import CaseResult, Curve, Goal, Outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One of the sizes, and how to time a task of that size.
+
+    Attributes:
+      what: The task.
+      axis: The size.
+      contender: Of `with_tensorflow`.
+      arguments: Of the contender, one dictionary for each size.
+      sizes: In rising order.
+      start: From here on fixed costs no longer matter.
+      goal: Bounds on the slope.
+    """
+
+    what: str
+    axis: str
+    contender: str
+    arguments: Sequence[dict]
+    sizes: Sequence[float]
+    start: float
+    goal: dict
+
+
+LINEAR = {"at_least": 0.85, "at_most": 1.15}
+AT_MOST_LINEAR = {"at_most": 1.15}
+
+
+def axes(settings: Settings) -> list[Axis]:
+    """Draws against n, 1/Z and d, and the estimate of Z against S."""
+    n = settings.pick(
+        (1, 10, 100, 1000, 3000, 10_000, 30_000), (10, 100, 1000, 10_000), (10, 20, 40)
+    )
+    inverse_z = settings.pick((2, 8, 32, 128, 512, 1024), (2, 32, 512), (2, 4, 8))
+    d = settings.pick((2, 10, 50, 100, 200, 400, 800), (2, 50, 100, 400), (2, 4, 8))
+    S = settings.pick(
+        (10**4, 10**5, 10**6, 3 * 10**6, 10**7), (10**5, 10**6, 3 * 10**6), (100, 200, 400)
+    )
+    num_draws = settings.pick(2000, 1000, 10)
+    tiny = settings.size == "tiny"
+    return [
+        Axis(
+            f"draws, d={D}, Z ≈ {Z}, T={T}",
+            "number of draws n",
+            "draws",
+            [{"n": k, "T": T, "d": D, "z": Z} for k in n],
+            n,
+            0 if tiny else 1000,
+            LINEAR,
+        ),
+        Axis(
+            f"{num_draws:,} draws without end, d={D}",
+            "1/Z",
+            "draws",
+            [{"n": num_draws, "T": None, "d": D, "z": 1.0 / k} for k in inverse_z],
+            inverse_z,
+            0 if tiny else 32,
+            LINEAR,
+        ),
+        Axis(
+            f"{num_draws:,} draws, Z ≈ {Z}, T={T}",
+            "dimensions d",
+            "draws",
+            [{"n": num_draws, "T": T, "d": k, "z": Z} for k in d],
+            d,
+            0 if tiny else 100,
+            AT_MOST_LINEAR,
+        ),
+        Axis(
+            f"estimate of Z, d={D}",
+            "number of proposals S",
+            "estimate",
+            [{"num_samples": k, "d": D, "z": Z} for k in S],
+            S,
+            0 if tiny else 10**6,
+            LINEAR,
+        ),
+    ]
+
+
+def run(settings: Settings) -> CaseResult:
+    """Times at rising sizes, in turns, and the slope of their logarithms."""
+    rounds = settings.pick(full=3, quick=1, tiny=1)
+    result = CaseResult(
+        "growth",
+        "Growth of the library's time with the size of the task",
+        notes=[
+            "The slope of time against size in logarithms, fitted where fixed costs no longer "
+            "matter (filled dots). 1 is linear. In d only the first layer and the proposal grow, "
+            "the 100 x 100 layer does not: there the law is a constant and a linear part, and the "
+            "goal is at most linear.",
+        ],
+    )
+    with Arena(settings, result.name) as arena:
+        for axis in axes(settings):
+            contenders = {
+                str(size): arena.tensorflow(axis.contender, **arguments)
+                for size, arguments in zip(axis.sizes, axis.arguments, strict=True)
+            }
+            times = arena.measure(axis.axis, contenders, rounds, least_seconds=0.05)
+            curve = _curve(axis, [times.seconds[name] for name in contenders])
+            result.curves.append(curve)
+            goal = Goal(f"slope against {axis.axis}: {axis.what}", unit="", **axis.goal)
+            result.outcomes.append(Outcome(goal, curve.slope))
+    return result
+
+
+def _curve(axis: Axis, seconds: Sequence[Sequence[float]]) -> Curve:
+    return Curve(
+        what=axis.what,
+        axis=axis.axis,
+        sizes=[float(size) for size in axis.sizes],
+        seconds=[Spread.of(s) for s in seconds],
+        start=float(axis.start),
+        slope=harness.slope(axis.sizes, seconds, axis.start),
+    )

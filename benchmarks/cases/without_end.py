@@ -1,0 +1,29 @@
+"""Draws without truncation, where lanes wait longest for each other."""
+
+from __future__ import annotations
+
+from benchmarks.arena import Arena, Settings
+from benchmarks.cases.draws import GLASFLOW, MASKED, D, compare, outcomes
+from benchmarks.results import CaseResult
+
+Z = 0.001
+GLASFLOW_T = 10**6  # glasflow always truncates; no draw gets that far
+
+
+def run(settings: Settings) -> CaseResult:
+    """`n` draws from d=50, Z of about 0.001, T=None."""
+    rounds = settings.pick(full={1000: 3, 10_000: 2}, quick={300: 3}, tiny={5: 2})
+    result = CaseResult(
+        "without_end",
+        f"Draws without end, d={D}, a = {D}-100-100-1, Z ≈ {Z}",
+        notes=[
+            f"As above with T=None. glasflow cannot do without a truncation and has T = "
+            f"{GLASFLOW_T:,}, which no draw reaches."
+        ],
+    )
+    with Arena(settings, result.name) as arena:
+        for n, num_rounds in rounds.items():
+            times = compare(arena, n, num_rounds, z=Z, T=None, glasflow_T=GLASFLOW_T)
+            result.timings.extend(times.timings())
+            result.outcomes.extend(outcomes(times, n, {GLASFLOW: 5.0, MASKED: 5.0}))
+    return result

@@ -1,0 +1,83 @@
+"""Two loops to compare the library's sampler with, written as plainly as they can be.
+
+`masked_sampler` is how one would sample p_T in TensorFlow without much thought: every lane draws
+in every round, until the last one has accepted. `bare_loop` is what cannot be avoided: candidates
+are drawn and a(z) is evaluated, and nothing is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+tfd = tfp.distributions
+
+__all__ = ["bare_loop", "masked_sampler"]
+
+
+def masked_sampler(
+    proposal: tfd.Distribution, accept_fn: Callable[[tf.Tensor], tf.Tensor], T: int | None
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Draws from p_T, one lane for each draw.
+
+    Args:
+      proposal: Distribution with batch shape `[]`.
+      accept_fn: `z -> a(z)`, shape `[n]`.
+      T: Truncation; `None` for resampling without end.
+
+    Returns:
+      sample: `(n, seed) -> z`, shape `[n] + event`, for a seed of type `int32[2]`.
+    """
+
+    @tf.function(autograph=False)
+    def sample(n, seed):
+        def candidates(i):
+            seeds = tf.random.split(tf.random.fold_in(seed, i), 2)
+            return proposal.sample(n, seed=seeds[0]), seeds[1]
+
+        def unfinished(i, z, done):
+            return tf.logical_not(tf.reduce_all(done))
+
+        def step(i, z, done):
+            new, seed_u = candidates(i)
+            keep = tf.random.stateless_uniform([n], seed_u) < accept_fn(new)
+            if T is not None:
+                keep = tf.logical_or(keep, i >= T - 1)
+            take = tf.logical_and(keep, tf.logical_not(done))
+            mask = tf.reshape(take, tf.concat([[n], tf.ones([tf.rank(z) - 1], tf.int32)], 0))
+            return i + 1, tf.where(mask, new, z), tf.logical_or(done, keep)
+
+        shape = tf.concat([[n], proposal.event_shape_tensor()], 0)
+        z, done = tf.zeros(shape, proposal.dtype), tf.zeros([n], tf.bool)
+        return tf.while_loop(unfinished, step, [tf.constant(0), z, done])[1]
+
+    return sample
+
+
+def bare_loop(
+    proposal: tfd.Distribution, accept_fn: Callable[[tf.Tensor], tf.Tensor]
+) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Draws candidates and evaluates a(z).
+
+    Args:
+      proposal: Distribution with batch shape `[]`.
+      accept_fn: `z -> a(z)`, shape `[block]`.
+
+    Returns:
+      evaluate: `(num_candidates, block, seed) -> (total, count)`: the sum of a(z), so that no
+        part of the work can be optimized away, and over how many candidates.
+    """
+
+    @tf.function(autograph=False)
+    def evaluate(num_candidates, block, seed):
+        def step(i, total, count):
+            size = tf.minimum(block, num_candidates - count)
+            a = accept_fn(proposal.sample(size, seed=tf.random.fold_in(seed, i)))
+            return i + 1, total + tf.reduce_sum(a), count + tf.size(a)
+
+        start = [tf.constant(0), tf.constant(0.0), tf.constant(0)]
+        return tf.while_loop(lambda i, total, count: count < num_candidates, step, start)[1:]
+
+    return evaluate

@@ -1,0 +1,55 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+
+__all__ = ["describe"]
+
+PACKAGES = (
+    "tfp-lars",
+    "tensorflow",
+    "tensorflow-probability",
+    "keras",
+    "numpy",
+    "torch",
+    "glasflow",
+)
+
+
+def describe(threads: int) -> dict[str, str]:
+    """Cores, processor, memory and versions; what is not installed is `"absent"`."""
+    return {
+        "cores": str(len(os.sched_getaffinity(0))),
+        "threads for each contender": str(threads),
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "not set"),
+        "processor": _first("/proc/cpuinfo", "model name") or platform.machine(),
+        "memory": _memory(),
+        "system": platform.system(),
+        "Python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _memory() -> str:
+    kilobytes = (_first("/proc/meminfo", "MemTotal") or "").split()
+    return f"{int(kilobytes[0]) / 2**20:.0f} GB" if kilobytes else "unknown"
+
+
+def _first(path: str, field: str) -> str:
+    """The first value of a `field: value` file."""
+    try:
+        lines = pathlib.Path(path).read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(field)), "")

@@ -1,0 +1,92 @@
+"""Contenders in PyTorch: glasflow's `ResampledGaussian`, and a VAE written by hand.
+
+Each function returns a callable without arguments, warm. glasflow is imported only where it is
+used, so that PyTorch alone can take part.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks import problem, torch_vae
+
+__all__ = ["draws", "log_prob", "train", "use_threads"]
+
+Call = Callable[[], object]
+
+
+def use_threads(threads: int) -> None:
+    """To be called before anything is computed."""
+    torch.set_num_threads(threads)
+
+
+def acceptance(p: problem.Problem) -> nn.Sequential:
+    """a(z) of a problem, shape `[N, 1]`."""
+    layers = []
+    for kernel, bias in p.layers:
+        linear = nn.Linear(*kernel.shape)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(kernel.T.copy()))
+            linear.bias.copy_(torch.from_numpy(bias))
+        layers += [linear, nn.Tanh()]
+    return nn.Sequential(*layers[:-1], nn.Sigmoid())
+
+
+def resampled(p: problem.Problem, T: int, z: float) -> nn.Module:
+    """Glasflow's distribution of a problem, in evaluation mode with a fixed Z."""
+    from glasflow.distributions import ResampledGaussian
+
+    dist = ResampledGaussian(p.d, acceptance(p), truncation=T).eval()
+    dist.norm = torch.tensor(z)  # as `estimate_normalisation_constant` leaves it
+    return dist
+
+
+def draws(*, n: int, T: int, d: int, z: float) -> Call:
+    """`n` draws."""
+    dist = resampled(problem.make(d, z), T, z)
+
+    @torch.no_grad()
+    def call():
+        return dist.sample(n)
+
+    with torch.no_grad():
+        dist.sample(min(n, 10))
+    return call
+
+
+def log_prob(*, batch: int, T: int, d: int, z: float) -> Call:
+    """Log density of a batch, Z fixed."""
+    dist = resampled(problem.make(d, z), T, z)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(batch, d)).astype(np.float32))
+
+    @torch.no_grad()
+    def call():
+        return dist.log_prob(x)
+
+    call()
+    return call
+
+
+def train(*, prior: str, steps: int) -> Call:
+    """`steps` steps of training of the VAE, `prior` being `"standard"` or `"lars"`."""
+    torch.manual_seed(0)
+    priors = {"standard": torch_vae.StandardPrior, "lars": lambda: torch_vae.ResampledPrior(50)}
+    model = torch_vae.VAE(priors[prior]())
+    # The fused form is the fastest of the three that PyTorch has for CPUs.
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    x = torch.from_numpy(np.float32(np.random.default_rng(0).random((128, 784)) < 0.13))
+    step = itertools.count(1)
+
+    def run(num_steps):
+        for _ in range(num_steps):
+            optimizer.zero_grad(set_to_none=True)
+            model.loss(x, min(1.0, next(step) / 10_001)).backward()
+            optimizer.step()
+
+    run(10)
+    return lambda: run(steps)

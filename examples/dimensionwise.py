@@ -1,0 +1,41 @@
+"""Dimension-wise resampling: each latent dimension with an acceptance function of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+
+class DimensionwiseAcceptance(tf.Module):
+    """`d` networks from one number to the logit of its acceptance, `a_i(z_i)`.
+
+    No weights are shared. A layer of all networks is one product, with kernels stacked to
+    `[d, in, out]`; they start as Glorot's, hidden layers are tanh.
+
+    Args:
+      d: Number of dimensions.
+      hidden_units: Of each network.
+      seed: Of the initial weights.
+    """
+
+    def __init__(self, d: int, hidden_units: Sequence[int] = (20, 20), seed: int = 0):
+        super().__init__(name="dimensionwise_acceptance")
+        rng = np.random.default_rng(seed)
+        sizes = (1, *hidden_units, 1)
+        self.kernels, self.biases = [], []
+        for fan_in, fan_out in itertools.pairwise(sizes):
+            limit = np.sqrt(6.0 / (fan_in + fan_out))
+            kernel = rng.uniform(-limit, limit, size=[d, fan_in, fan_out])
+            self.kernels.append(tf.Variable(np.float32(kernel), name="kernel"))
+            self.biases.append(tf.Variable(tf.zeros([d, fan_out]), name="bias"))
+
+    def logits(self, z: tf.Tensor) -> tf.Tensor:
+        """Logits of `a_i(z_i)`, of the shape of `z`, `[..., d]`."""
+        h = z[..., tf.newaxis]
+        for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
+            h = tf.tanh(h) if layer > 0 else h
+            h = tf.einsum("...di,dio->...do", h, kernel) + bias
+        return h[..., 0]
