@@ -13,7 +13,7 @@ from examples import paper
 
 _TEST_IMAGES = {"omniglot": 8_070, "mnist5k": 500}
 _VALIDATION_IMAGES = 10_000  # of static_mnist, the only one that is stopped early
-_STEPS = 10  # timed, after as many that are not
+_STEPS = 10  # for each call from Python, when they are timed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,39 +89,43 @@ def measure(run: paper.Run, preset: paper.Preset) -> Costs:
     images = data.Images("mnist", pixels, pixels, pixels, dynamic=True, source="made up")
     model = build(config)
 
-    def fit():
+    def fit(num_steps):
         batches = data.training_batches(
-            images, batch_size=config.batch_size, seed=0, start=0, stop=_STEPS
+            images, batch_size=config.batch_size, seed=0, start=0, stop=num_steps
         )
-        model.fit(batches, steps_per_epoch=_STEPS, shuffle=False, verbose=0)
+        model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)
 
-    samples = evaluate.SAMPLES_PER_CHUNK
-    first_step, step = _timed(fit), _timed(fit)
+    def evaluate_images(num_samples):
+        evaluate.importance_weighted(model, prior, pixels, num_samples)
+
+    def evaluate_z(num_samples):
+        evaluate.frozen_prior(model, num_samples, seed=0)
+
+    first_fit = _timed(fit, _STEPS)
+    _, step = _line_through(fit, _STEPS, 5 * _STEPS)
     prior, _ = evaluate.frozen_prior(model, 1_000, seed=0)
-    # Each call traces anew: two sizes tell the tracing from the work.
-    short, long = (
-        _timed(lambda n=n: evaluate.importance_weighted(model, prior, pixels, n * samples))
-        for n in (1, 3)
-    )
-    importance = max(long - short, 0.0) / (2 * samples * len(pixels))
-    few_proposals, many_proposals = 2**12, 2**15
-    low, high = (
-        _timed(lambda n=n: evaluate.frozen_prior(model, n, seed=0))
-        for n in (few_proposals, many_proposals)
-    )
-    proposal = max(high - low, 0.0) / (many_proposals - few_proposals)
-    resampled = config.prior.name.startswith("lars")
+    samples = evaluate.SAMPLES_PER_CHUNK
+    first_images, sample = _line_through(evaluate_images, samples, 3 * samples)
+    first_z, proposal = 0.0, 0.0
+    if config.prior.name.startswith("lars"):
+        first_z, proposal = _line_through(evaluate_z, 2**12, 2**16)
     return Costs(
-        start=_import_time() + max(first_step - step, 0.0) + short + (low if resampled else 0.0),
-        step=step / _STEPS,
-        importance_sample=importance,
-        proposal=proposal if resampled else 0.0,
+        start=_import_time() + first_fit + first_images + first_z,
+        step=step,
+        importance_sample=sample / len(pixels),
+        proposal=proposal,
     )
 
 
-def _timed(function: Callable[[], object]) -> float:
+def _line_through(work: Callable[[int], object], few: int, many: int) -> tuple[float, float]:
+    """Seconds for a few, and for each one more: every call has a cost of its own, say tracing."""
+    short, long = _timed(work, few), _timed(work, many)
+    return short, max(long - short, 0.0) / (many - few)
+
+
+def _timed(work: Callable[..., object], *args) -> float:
     start = time.perf_counter()
-    function()
+    work(*args)
     return time.perf_counter() - start
 
 
