@@ -157,8 +157,7 @@ def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
     def fit(num_steps):
         model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)
 
-    for _ in range(2):  # Keras traces in the first two calls
-        fit(_WARM_UP_STEPS)
+    fit(_WARM_UP_STEPS)
     return lambda: fit(steps)
 
 
