@@ -52,6 +52,7 @@ def measure(
     *,
     least_seconds: float = 0.1,
     num_calls: int | None = None,
+    warm_up: int = 0,
     rest: float = 0.02,
     sleep: Callable[[float], None] = time.sleep,
     on_round: Callable[[int], None] = lambda done: None,
@@ -64,6 +65,7 @@ def measure(
       least_seconds: How long a turn should last at least. One more call of each contender, that
         does not count, tells how many calls that takes.
       num_calls: In each turn, the same for all, without that one more: for calls that take long.
+      warm_up: Rounds before the first one that counts.
       rest: Seconds before each turn, in which idle threads of the one before stop spinning.
       sleep: How to rest.
       on_round: Called with the number of rounds done.
@@ -77,12 +79,15 @@ def measure(
     else:
         calls = dict.fromkeys(names, num_calls)
     seconds = {name: [] for name in names}
-    for i in range(rounds):
+    for i in range(-warm_up, rounds):
         first = i % max(len(names), 1)
         for name in names[first:] + names[:first]:
             sleep(rest)
-            seconds[name].append(contenders[name](calls[name]))
-        on_round(i + 1)
+            turn = contenders[name](calls[name])
+            if i >= 0:
+                seconds[name].append(turn)
+        if i >= 0:
+            on_round(i + 1)
     return seconds
 
 

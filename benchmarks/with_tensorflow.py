@@ -34,6 +34,7 @@ Call = Callable[[], object]
 
 _BLOCKS = (1024, 2048, 4096, 8192, 16384)
 _WARM_UP = 100  # draws; graphs take their number as a tensor
+_WARM_UP_STEPS = 50
 
 
 def use_threads(threads: int) -> None:
@@ -153,11 +154,11 @@ def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
     model = vae(prior)
     batches = _pipeline(steps) if pipeline else tf.data.Dataset.from_tensors(_batch()).repeat()
 
-    def call():
-        model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
+    def fit(num_steps):
+        model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)
 
-    call()
-    return call
+    fit(_WARM_UP_STEPS)
+    return lambda: fit(steps)
 
 
 def train_by_hand(*, prior: str, steps: int) -> Call:
@@ -166,8 +167,8 @@ def train_by_hand(*, prior: str, steps: int) -> Call:
     batches = _pipeline(steps)
 
     @tf.function
-    def loop(iterator):
-        for _ in tf.range(steps):
+    def loop(iterator, num_steps):
+        for _ in tf.range(num_steps):
             x = next(iterator)
             with tf.GradientTape() as tape:
                 loss = model.compute_loss(x, None, model(x))
@@ -175,11 +176,8 @@ def train_by_hand(*, prior: str, steps: int) -> Call:
             gradients = tape.gradient(loss, [v.value for v in variables])
             model.optimizer.apply(gradients, variables)
 
-    def call():
-        loop(iter(batches))
-
-    call()
-    return call
+    loop(iter(batches), tf.constant(_WARM_UP_STEPS))
+    return lambda: loop(iter(batches), tf.constant(steps))
 
 
 def _batch() -> tf.Tensor:

@@ -82,11 +82,11 @@ def train(*, prior: str, steps: int) -> Call:
     x = torch.from_numpy(np.float32(np.random.default_rng(0).random((128, 784)) < 0.13))
     step = itertools.count(1)
 
-    def call():
-        for _ in range(steps):
+    def run(num_steps):
+        for _ in range(num_steps):
             optimizer.zero_grad(set_to_none=True)
             model.loss(x, min(1.0, next(step) / 10_001)).backward()
             optimizer.step()
 
-    call()
-    return call
+    run(10)
+    return lambda: run(steps)

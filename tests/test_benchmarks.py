@@ -72,6 +72,14 @@ def test_short_calls_are_repeated_and_the_trial_does_not_count():
     assert seconds == {"a": [0.5, 0.5], "b": [4.0, 4.0]}
 
 
+def test_rounds_to_warm_up_do_not_count():
+    rounds = []
+    times = {"a": [9.0, 1.0, 2.0], "b": [8.0, 3.0, 4.0]}
+    seconds, log, _ = run(2, times, num_calls=1, warm_up=1, on_round=rounds.append)
+    assert seconds == {"a": [1.0, 2.0], "b": [3.0, 4.0]}
+    assert len(log) == 6 and rounds == [1, 2]
+
+
 def test_number_of_calls_is_bounded_also_where_the_clock_is_too_coarse():
     assert harness.calls_needed(0.0, 0.1) == 1000
     assert harness.calls_needed(1e-9, 0.1) == 1000
