@@ -31,7 +31,7 @@ def run(settings: Settings) -> CaseResult:
             result.timings.extend(times.timings())
             large = n >= 1000
             result.outcomes.extend(
-                outcomes(times, n, {GLASFLOW: 4.0 if large else 1.0, MASKED: 1.8 if large else 1.0})
+                outcomes(times, {GLASFLOW: 4.0 if large else 1.0, MASKED: 1.8 if large else 1.0})
             )
     return result
 
@@ -54,7 +54,7 @@ def compare(
     )
 
 
-def outcomes(times: Times, n: int, goals: dict[str, float]) -> list[Outcome]:
+def outcomes(times: Times, goals: dict[str, float]) -> list[Outcome]:
     """How many times as fast as others the library is."""
     return [
         times.ratio(Goal(f"{times.size}: speed of {OURS} over {name}", at_least=bound), name, OURS)
