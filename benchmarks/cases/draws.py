@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from benchmarks.arena import Arena, Settings, Times
 from benchmarks.results import CaseResult, Goal, Outcome
 
@@ -54,9 +57,25 @@ def compare(
     )
 
 
-def outcomes(times: Times, goals: dict[str, float]) -> list[Outcome]:
-    """How many times as fast as others the library is."""
+def outcomes(
+    times: Times, goals: dict[str, float], bounded_by: Mapping[str, str] = MappingProxyType({})
+) -> list[Outcome]:
+    """How many times as fast as others the library is.
+
+    Args:
+      times: From `compare`.
+      goals: Lower bounds, by name of the other.
+      bounded_by: What stands in the way of those that may be missed, by name of the other.
+    """
     return [
-        times.ratio(Goal(f"{times.size}: speed of {OURS} over {name}", at_least=bound), name, OURS)
+        times.ratio(
+            Goal(
+                f"{times.size}: speed of {OURS} over {name}",
+                at_least=bound,
+                bounded_by=bounded_by.get(name, ""),
+            ),
+            name,
+            OURS,
+        )
         for name, bound in goals.items()
     ]
