@@ -25,5 +25,5 @@ def run(settings: Settings) -> CaseResult:
         for n, num_rounds in rounds.items():
             times = compare(arena, n, num_rounds, z=Z, T=None, glasflow_T=GLASFLOW_T)
             result.timings.extend(times.timings())
-            result.outcomes.extend(outcomes(times, n, {GLASFLOW: 5.0, MASKED: 5.0}))
+            result.outcomes.extend(outcomes(times, {GLASFLOW: 5.0, MASKED: 5.0}))
     return result
