@@ -12,6 +12,8 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_lars import noise
+
 tfd = tfp.distributions
 
 __all__ = ["bare_loop", "masked_sampler"]
@@ -59,7 +61,7 @@ def masked_sampler(
 def bare_loop(
     proposal: tfd.Distribution, accept_fn: Callable[[tf.Tensor], tf.Tensor]
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Draws candidates and evaluates a(z).
+    """Draws candidates, as cheaply as the library can, and evaluates a(z).
 
     Args:
       proposal: Distribution with batch shape `[]`.
@@ -74,7 +76,7 @@ def bare_loop(
     def evaluate(num_candidates, block, seed):
         def step(i, total, count):
             size = tf.minimum(block, num_candidates - count)
-            a = accept_fn(proposal.sample(size, seed=tf.random.fold_in(seed, i)))
+            a = accept_fn(noise.sample(proposal, size, tf.random.fold_in(seed, i)))
             return i + 1, total + tf.reduce_sum(a), count + tf.size(a)
 
         start = [tf.constant(0), tf.constant(0.0), tf.constant(0)]

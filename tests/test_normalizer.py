@@ -422,6 +422,21 @@ def test_monte_carlo_agrees_with_known_rates_within_its_standard_error(seed):
     assert estimate.method == "monte_carlo"
 
 
+def test_a_second_estimate_is_no_new_graph(seed):
+    traces = []
+
+    def accept(z):
+        traces.append(1)
+        return tf.sigmoid(z)
+
+    dist = Resampled(tfd.Normal(0.0, 1.0), accept)
+    first = estimate_log_normalizer(dist, 1000, seed=seed)
+    before = len(traces)
+    second = estimate_log_normalizer(dist, 3000, batch_size=200, seed=seed + 1)
+    assert len(traces) == before
+    assert second.log_z != first.log_z
+
+
 def test_monte_carlo_is_the_mean_over_all_batches(seed):
     dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: 40.0 * z - 700.0, from_logits=True)
     estimate = estimate_log_normalizer(dist, 1000, batch_size=64, seed=seed)

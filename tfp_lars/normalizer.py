@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from tfp_lars import noise
 from tfp_lars.density import log_add_exp
 from tfp_lars.sampler import stateless_seed
 
-__all__ = ["LogNormalizer", "MovingAverage", "estimate_log_normalizer"]
+__all__ = ["CompiledSums", "LogNormalizer", "MovingAverage", "estimate_log_normalizer"]
 
 tfd = tfp.distributions
 
@@ -424,14 +423,12 @@ def estimate_log_normalizer(
         num_samples,
     )
     seed = tfp.random.sanitize_seed(None) if seed is None else stateless_seed(seed)
-    sums_of_batches = _compile_sums(dist, seed)
     bar = keras.utils.Progbar(num_samples, unit_name="sample") if progress else None
     total, drawn, batches, chunk = None, 0, 0, 1
     while drawn < num_samples:
         size = min(batch_size, num_samples - drawn)
         chunk = min(2 * chunk, _BATCHES_PER_CHUNK, (num_samples - drawn) // size)
-        sums = sums_of_batches(tf.constant(batches), tf.constant(chunk), tf.constant(size))
-        total = _add_sums(total, [np.asarray(s) for s in sums])
+        total = _add_sums(total, dist._compiled_sums(batches, chunk, size, seed))
         drawn, batches = drawn + chunk * size, batches + chunk
         log_z, stderr = _log_mean_and_stderr(total, drawn)
         if bar is not None:
@@ -441,11 +438,34 @@ def estimate_log_normalizer(
     return LogNormalizer(log_z, stderr, drawn, method)
 
 
-def _compile_sums(dist: Any, seed: tf.Tensor) -> Callable[..., list[tf.Tensor]]:
-    """A graph that sums a(z) and its square over batches of proposals, scaled by the largest."""
+class CompiledSums:
+    """Sums of a(z) and of its square over batches of proposals, as a graph that is traced once.
 
-    @functools.partial(tf.function, autograph=False)
-    def sums_of_batches(first, num_batches, batch_size):
+    Not a `tf.Module`, so that a graph is no part of what checkpoints and SavedModels hold.
+
+    Args:
+      dist: A `Resampled`.
+    """
+
+    def __init__(self, dist: Any):
+        self._dist = dist
+        self._graph = None
+
+    def __call__(
+        self, first: int, num_batches: int, batch_size: int, seed: tf.Tensor
+    ) -> list[np.ndarray]:
+        """The largest log a(z), and the sums, scaled by it; each of the batch shape."""
+        arguments = [*(tf.constant(i) for i in (first, num_batches, batch_size)), seed]
+        if self._graph is None:
+            # Not autograph: it would rewrite the user's functions. One concrete graph serves all
+            # calls; through `tf.function`, TF would take other distributions for retracing.
+            add_up = tf.function(self._add_up, autograph=False)
+            self._graph = add_up.get_concrete_function(*arguments)
+        return [np.asarray(s) for s in self._graph(*arguments)]
+
+    def _add_up(self, first, num_batches, batch_size, seed):
+        dist = self._dist
+
         def add_batch(i, largest, total, total_of_squares):
             z = noise.sample(dist.proposal, batch_size, tf.random.fold_in(seed, first + i))
             log_accept = tf.cast(dist.accept_log_prob(z), tf.float64)
@@ -461,8 +481,6 @@ def _compile_sums(dist: Any, seed: tf.Tensor) -> Callable[..., list[tf.Tensor]]:
             lambda i, *_: i < num_batches, add_batch, [0, zeros + _LOG_ZERO, zeros, zeros]
         )
         return sums
-
-    return sums_of_batches
 
 
 def _add_sums(a: list[np.ndarray] | None, b: list[np.ndarray]) -> list[np.ndarray]:

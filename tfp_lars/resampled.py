@@ -13,7 +13,12 @@ import tensorflow_probability as tfp
 from tfp_lars import density, ownership, sampler
 from tfp_lars.acceptance import LogAcceptance
 from tfp_lars.compiled_sampler import CompiledSampler
-from tfp_lars.normalizer import LogNormalizer, MovingAverage, estimate_log_normalizer
+from tfp_lars.normalizer import (
+    CompiledSums,
+    LogNormalizer,
+    MovingAverage,
+    estimate_log_normalizer,
+)
 
 __all__ = ["Resampled", "ResampledDistribution"]
 
@@ -146,6 +151,7 @@ class Resampled(tfd.Distribution):
             # A copy must share what was made here, not make it again.
             parameters["normalizer"] = self._normalizer
             self._compiled = CompiledSampler(self)
+            self._compiled_sums = CompiledSums(self)
             self._ownership_checked = False
             super().__init__(
                 dtype=proposal.dtype,
