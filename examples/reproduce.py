@@ -29,7 +29,7 @@ from examples.run_state import State
 ROOT = pathlib.Path(__file__).parent.parent
 TRAIN = "examples.train"
 LOG_FILE = "log.txt"
-_PATIENCE = 30.0  # seconds that a child has to stop by itself
+_PATIENCE = 15.0  # seconds that a child has to stop by itself
 
 
 @dataclasses.dataclass(frozen=True)

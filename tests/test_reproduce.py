@@ -558,6 +558,7 @@ def test_interrupt_stops_the_children(fake_training, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "collect", interrupted)
+    monkeypatch.setattr(reproduce, "_PATIENCE", 2.0)  # where SIGINT is ignored, as behind nohup
     with pytest.raises(KeyboardInterrupt):
         runner.run()
     (child,) = children
