@@ -152,7 +152,8 @@ def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
       pipeline: Whether batches come from the data pipeline of the examples, or are one tensor.
     """
     model = vae(prior)
-    batches = _pipeline(steps) if pipeline else tf.data.Dataset.from_tensors(_batch()).repeat()
+    one_batch = data.untuned(tf.data.Dataset.from_tensors(_batch()).repeat())
+    batches = _pipeline(steps) if pipeline else one_batch
 
     def fit(num_steps):
         model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)

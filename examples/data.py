@@ -44,6 +44,7 @@ __all__ = [
     "spread",
     "training_batches",
     "training_labels",
+    "untuned",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -306,9 +307,16 @@ def training_batches(
     # One permutation for an epoch, cut into batches, costs less than shuffling index by index.
     indices = tf.data.Dataset.range(first_epoch, end_epoch).map(order)
     indices = indices.prefetch(1).rebatch(batch_size, drop_remainder=True)
-    batches = tf.data.Dataset.zip(steps, indices).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+    batches = tf.data.Dataset.zip(steps, indices).map(batch, num_parallel_calls=2)
     batches = batches.apply(tf.data.experimental.assert_cardinality(stop - start))
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return untuned(batches.prefetch(8))
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same without TF's tuning thread: the end of `fit` may wait seconds for it to wake up."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def spread(pixels: np.ndarray, num_images: int | None) -> np.ndarray:

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tfp_lars
 from examples import models, priors
 from examples.command_line import UserError
+from examples.fused_adam import FusedAdam
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +110,7 @@ def build(config: Config) -> models.LatentVariableModel:
     # 50 steps for each call from Python cost what a hand-written loop costs, single steps twice
     # that; XLA pays on a GPU and halves the speed on a CPU.
     model.compile(
-        optimizer=keras.optimizers.Adam(schedule.learning_rate()),
+        optimizer=FusedAdam(schedule.learning_rate()),
         steps_per_execution=math.gcd(50, config.steps),
         jit_compile=on_gpu,
     )

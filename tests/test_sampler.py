@@ -149,7 +149,7 @@ def test_no_more_than_one_block_beyond_the_attempts_is_drawn(T, n, seed):
     _, attempts = dist.sample_with_attempts(n, seed=seed)
     used, drawn = int(tf.reduce_sum(attempts)), int(proposal.drawn)
     assert used <= drawn < used + int(proposal.last)
-    assert T == 1 or int(proposal.last) <= 4096
+    assert T == 1 or int(proposal.last) <= 16_384
     # 1 - (1 - Z)**T over Z in the mean; the variance of one is at most 1 / Z**2.
     mean = n * (1 - 0.96**T) / 0.04 if T else n / 0.04
     assert abs(used - mean) <= normal_bound() * np.sqrt(n) / 0.04
@@ -167,7 +167,7 @@ def test_blocks_follow_the_acceptance_rate(rate, seed, n=200):
     _, attempts = dist.sample_with_attempts(n, seed=seed)
     used = int(tf.reduce_sum(attempts))
     assert int(proposal.drawn) < 1.4 * used + 256
-    assert int(proposal.calls) < 12 + used / 4096
+    assert int(proposal.calls) < 12 + used / 16_384
 
 
 def test_block_is_what_the_missing_draws_need():
@@ -178,7 +178,7 @@ def test_block_is_what_the_missing_draws_need():
     assert size(2, 1000, 30, T=3) == 6
     assert size(1, 0, 0) == 256  # a small one, to see the rate
     assert size(36, 1000, 40) == pytest.approx((36 + 6) * 1000 / 40.5, abs=1)
-    assert size(10**9, 10**9, 10**6) == 4096
+    assert size(10**9, 10**9, 10**6) == 16_384
     assert size(10**6, 4096, 50, numbers=2**17) == 64  # of 2**23 numbers in all
     assert size(10**6, 4096, 50, numbers=2**30) == 16
 

@@ -23,9 +23,9 @@ import tensorflow_probability as tfp
 
 __all__ = ["Draws", "block_size", "draw", "stateless_seed"]
 
-# Blocks of this many candidates cost least: smaller ones pay for the loop, larger ones for
-# leaving the cache. One candidate costs the time of a small block divided by about 256.
-_CANDIDATES_PER_BLOCK = 4096
+# Blocks of this many candidates cost least: smaller ones pay for the loop and for waking threads,
+# larger ones for leaving the cache. Below a few hundred, a block costs what the loop costs.
+_CANDIDATES_PER_BLOCK = 16_384
 _CANDIDATES_PER_SMALL_BLOCK = 256
 _NUMBERS_PER_BLOCK = 2**23
 
