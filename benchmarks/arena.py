@@ -73,6 +73,12 @@ class Times:
                 return Outcome(goal, absent=f"{name}: {self.absent[name]}")
         return Outcome(goal, harness.paired_ratio(self.seconds[above], self.seconds[below]))
 
+    def share(self, part: str, whole: str) -> str:
+        """The time of one contender in percent of that of another, in words."""
+        if part not in self.seconds or whole not in self.seconds:
+            return "an unknown part"
+        return f"{harness.paired_ratio(self.seconds[part], self.seconds[whole]).median:.0%}"
+
 
 class Arena:
     """The processes of one case; a context manager.

@@ -16,10 +16,13 @@ import tensorflow as tf
 import tfp_lars
 from benchmarks import loops, peak_memory, problem
 from examples import data, experiment, models, priors
+from tfp_lars import noise
 
 __all__ = [
+    "acceptance_alone",
     "bare_candidates",
     "draws",
+    "empty_function",
     "estimate",
     "log_prob",
     "masked_draws",
@@ -129,6 +132,14 @@ def log_prob(*, batch: int, T: int, d: int, z: float) -> Call:
     return lambda: compiled(x)
 
 
+def empty_function(*, batch: int, d: int) -> Call:
+    """A `tf.function` that does nothing, called with a batch."""
+    compiled = tf.function(tf.identity)
+    x = tf.zeros([batch, d])
+    compiled(x)
+    return lambda: compiled(x)
+
+
 def estimate(*, num_samples: int, d: int, z: float) -> Call:
     """Z from `num_samples` proposals."""
     dist = resampled(problem.make(d, z))
@@ -162,23 +173,61 @@ def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
     return lambda: fit(steps)
 
 
-def train_by_hand(*, prior: str, steps: int) -> Call:
-    """The same with a loop of one's own, over the data pipeline of the examples."""
+def train_by_hand(*, prior: str, steps: int, keras_step: bool = False) -> Call:
+    """The same with a loop of one's own, over the data pipeline of the examples.
+
+    Args:
+      prior: `"standard"` or `"lars"`.
+      steps: Of one call.
+      keras_step: Whether each step is Keras's `train_step`, with its metrics.
+    """
     model = vae(prior)
     batches = _pipeline(steps)
 
-    @tf.function
-    def loop(iterator, num_steps):
-        for _ in tf.range(num_steps):
-            x = next(iterator)
-            with tf.GradientTape() as tape:
-                loss = model.compute_loss(x, None, model(x))
-            variables = model.trainable_variables
-            gradients = tape.gradient(loss, [v.value for v in variables])
-            model.optimizer.apply(gradients, variables)
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x, None, model(x))
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        model.optimizer.apply(gradients, variables)
 
-    loop(iter(batches), tf.constant(_WARM_UP_STEPS))
-    return lambda: loop(iter(batches), tf.constant(steps))
+    step = model.train_step if keras_step else step
+
+    @tf.function
+    def loop(iterator):
+        for _ in tf.range(steps):
+            step(next(iterator))
+
+    def call():
+        loop(iter(batches))
+
+    call()
+    return call
+
+
+def acceptance_alone(*, steps: int, d: int = 50, S: int = 1024, batch: int = 128) -> Call:
+    """What LARS adds to a step: `S` proposals, and a(z) of them and of a batch, with gradients."""
+    network = tfp_lars.AcceptanceNetwork()
+    network.build((None, d))
+    weights = [v.value for v in network.trainable_variables]
+    proposal, z = tfp_lars.proposals.standard_normal(d), tf.ones([batch, d])
+
+    @tf.function(autograph=False)
+    def loop(seed):
+        def step(i, total):
+            draws = noise.sample(proposal, S, tf.stack([seed, i]))
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(
+                    tf.math.log_sigmoid(network.logits(tf.concat([z, draws], axis=0)))
+                )
+            # Summed up, so that no part of the work can be optimized away.
+            return i + 1, total + tf.add_n([tf.reduce_sum(g) for g in tape.gradient(loss, weights)])
+
+        return tf.while_loop(lambda i, _: i < steps, step, [tf.constant(0), tf.constant(0.0)])
+
+    seeds = itertools.count(1)
+    loop(tf.constant(0))
+    return lambda: loop(tf.constant(next(seeds)))
 
 
 def _batch() -> tf.Tensor:

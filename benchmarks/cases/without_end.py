@@ -12,7 +12,7 @@ GLASFLOW_T = 10**6  # glasflow always truncates; no draw gets that far
 
 def run(settings: Settings) -> CaseResult:
     """`n` draws from d=50, Z of about 0.001, T=None."""
-    rounds = settings.pick(full={1000: 3, 10_000: 2}, quick={300: 3}, tiny={5: 2})
+    rounds = settings.pick(full={300: 5, 3000: 2}, quick={300: 3}, tiny={5: 2})
     result = CaseResult(
         "without_end",
         f"Draws without end, d={D}, a = {D}-100-100-1, Z ≈ {Z}",
