@@ -245,7 +245,7 @@ def _pipeline(steps: int) -> tf.data.Dataset:
 def memory_of_draws(*, n: int, d: int, z: float) -> tuple[int, int]:
     """Bytes by which memory grew at its peak while drawing, and bytes of the draws."""
     dist = resampled(problem.make(d, z))
-    dist.sample(10_000, seed=0)
+    dist.sample(100_000, seed=0)  # as many blocks as it takes to see their memory at its most
     peak = peak_memory.Peak()
     result = dist.sample(n, seed=1)
     return peak.growth(), int(np.prod(result.shape)) * result.dtype.size
