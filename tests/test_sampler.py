@@ -179,7 +179,7 @@ def test_block_is_what_the_missing_draws_need():
     assert size(1, 0, 0) == 256  # a small one, to see the rate
     assert size(36, 1000, 40) == pytest.approx((36 + 6) * 1000 / 40.5, abs=1)
     assert size(10**9, 10**9, 10**6) == 16_384
-    assert size(10**6, 4096, 50, numbers=2**17) == 64  # of 2**23 numbers in all
+    assert size(10**6, 4096, 50, numbers=2**14) == 64  # of 2**20 numbers in all
     assert size(10**6, 4096, 50, numbers=2**30) == 16
 
 

@@ -27,7 +27,7 @@ __all__ = ["Draws", "block_size", "draw", "stateless_seed"]
 # larger ones for leaving the cache. Below a few hundred, a block costs what the loop costs.
 _CANDIDATES_PER_BLOCK = 16_384
 _CANDIDATES_PER_SMALL_BLOCK = 256
-_NUMBERS_PER_BLOCK = 2**23
+_NUMBERS_PER_BLOCK = 2**20
 
 
 class Draws(NamedTuple):
