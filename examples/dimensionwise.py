@@ -34,8 +34,9 @@ class DimensionwiseAcceptance(tf.Module):
 
     def logits(self, z: tf.Tensor) -> tf.Tensor:
         """Logits of `a_i(z_i)`, of the shape of `z`, `[..., d]`."""
-        h = z[..., tf.newaxis]
+        # Networks first: with the points in between, every product would transpose twice.
+        h = tf.transpose(tf.reshape(z, [-1, z.shape[-1]]))[..., tf.newaxis]  # [d, N, 1]
         for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             h = tf.tanh(h) if layer > 0 else h
-            h = tf.einsum("...di,dio->...do", h, kernel) + bias
-        return h[..., 0]
+            h = tf.matmul(h, kernel) + bias[:, tf.newaxis]
+        return tf.reshape(tf.transpose(h[..., 0]), tf.shape(z))
