@@ -204,7 +204,16 @@ def _bars(figure, cells, norm, coloured):
         key.set_label(label, fontsize=9)
         key.ax.tick_params(labelsize=8)
 
-    bar(slice(0, 2), norm, figures_2d.DENSITY, "density (square-root scale)", extend="max")
+    ticks = norm.vmax * np.array([0.0, 1 / 16, 1 / 4, 9 / 16, 1.0])  # even on this scale
+    bar(
+        slice(0, 2),
+        norm,
+        figures_2d.DENSITY,
+        "density (square-root scale)",
+        extend="max",
+        ticks=ticks,
+        format="%.2g",
+    )
     bar(2, Normalize(0, 1), figures_2d.ACCEPTANCE, "a(z) / max a")
     if coloured:
         borders = BoundaryNorm(np.arange(11) - 0.5, 10)
