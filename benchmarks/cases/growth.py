@@ -44,7 +44,7 @@ def axes(settings: Settings) -> list[Axis]:
     n = settings.pick(
         (1, 10, 100, 1000, 3000, 10_000, 30_000), (10, 100, 1000, 10_000), (10, 20, 40)
     )
-    inverse_z = settings.pick((2, 8, 32, 128, 256, 512, 1024), (2, 128, 512), (2, 4, 8))
+    inverse_z = settings.pick((2, 8, 32, 128, 256, 512, 1024), (2, 32, 128, 512), (2, 4, 8))
     d = settings.pick((2, 10, 50, 100, 200, 400, 800), (2, 50, 100, 400), (2, 4, 8))
     S = settings.pick(
         (10**4, 10**5, 10**6, 3 * 10**6, 10**7), (10**5, 10**6, 3 * 10**6), (100, 200, 400)
@@ -67,7 +67,7 @@ def axes(settings: Settings) -> list[Axis]:
             "draws",
             [{"n": num_draws, "T": None, "d": D, "z": 1.0 / k} for k in inverse_z],
             inverse_z,
-            0 if tiny else 128,
+            0 if tiny else 32,
             LINEAR,
         ),
         Axis(
