@@ -21,7 +21,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
-from examples import command_line, data, image_grid, models, priors, trained
+from examples import command_line, cores, data, image_grid, models, priors, trained
 from examples.experiment import Config, fingerprint
 from examples.run_directory import RunDirectory, explained, write_json
 
@@ -59,24 +59,30 @@ def importance_weighted(
       other_log_likelihoods: Under the other priors, shape `[len(other_priors), N]`.
     """
 
-    @functools.partial(tf.function, autograph=False, reduce_retracing=True)
     def chunk(x, seed, size):
         terms = model.terms(x, size, seed, prior)
         log_w = terms["recons"] - terms["kl"]
         log_p, *log_others = (model.log_prior(p, terms["top"], x) for p in (prior, *other_priors))
         others = [log_w + other - log_p for other in log_others]
         sums = [tf.reduce_logsumexp(w, axis=0) for w in (log_w, *others)]
-        return [tf.reduce_sum(terms[n], axis=0) for n in ("recons", "kl")] + sums
+        return tf.stack([tf.reduce_sum(terms[n], axis=0) for n in ("recons", "kl")] + sums)
+
+    @functools.partial(tf.function, autograph=False, reduce_retracing=True)
+    def chunks(x, seed):
+        starts = tf.range(0, num_samples, SAMPLES_PER_CHUNK)
+        return tf.map_fn(
+            lambda start: chunk(
+                x, tf.stack([seed, start]), tf.minimum(SAMPLES_PER_CHUNK, num_samples - start)
+            ),
+            starts,
+            parallel_iterations=cores.AT_A_TIME,
+            fn_output_signature=tf.float32,
+        )
 
     rows = []
     bar = keras.utils.Progbar(len(pixels), unit_name="image") if progress else None
     for batch, x in enumerate(data.evaluation_batches(pixels, IMAGES_PER_BATCH)):
-        parts = []
-        for start in range(0, num_samples, SAMPLES_PER_CHUNK):
-            size = min(SAMPLES_PER_CHUNK, num_samples - start)
-            part = chunk(x, tf.constant([seed + 7919 * batch, start]), tf.constant(size))
-            parts.append(np.asarray(part, np.float64))
-        parts = np.stack(parts)  # [chunks, 2 + priors, images]
+        parts = np.float64(chunks(x, tf.constant(seed + 7919 * batch)))  # [chunks, 2 + priors, b]
         means = parts[:, :2].sum(0) / num_samples
         logs = np.logaddexp.reduce(parts[:, 2:], axis=0) - np.log(num_samples)
         rows.append(np.concatenate([means, logs]))
@@ -261,6 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--test-images", type=command_line.positive, help="default: all")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     args = parser.parse_args(arguments)
+    cores.share()
     found = trained.load(args.run)
     evaluate(
         found.model,

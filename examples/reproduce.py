@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from examples import command_line, paper, report, run_state, step_time
+from examples import command_line, cores, paper, report, run_state, step_time
 from examples.command_line import UserError
 from examples.run_state import State
 
@@ -189,7 +189,7 @@ class Runner:
         self.running: dict[int, tuple[Task, subprocess.Popen, float]] = {}  # by slot
         self.done: dict[str, bool] = {}  # by name of the task, whether it went well
         self.gpus = visible_gpus()
-        self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self.cores = cores.available()
 
     def run(self) -> bool:
         """Whether all went well."""
@@ -420,6 +420,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.data_dir is not None:
         os.environ["TFP_LARS_DATA_DIR"] = args.data_dir  # for the children
     if args.dry_run:
+        cores.share()  # as the children do
         dry_run(study, args.jobs)
     elif args.as_is:
         print(render(study))

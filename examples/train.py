@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from examples import data, evaluate, models, priors
+from examples import cores, data, evaluate, models, priors
 from examples.command_line import UserError, as_typed, positive, run, truncation, units
 from examples.early_stopping import BestValidation
 from examples.experiment import Config, build, fingerprint, share_networks
@@ -243,6 +243,7 @@ def load_base(args: argparse.Namespace) -> models.LatentVariableModel | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
+    cores.share()
     base = load_base(args)
     config, directory = config_of(args, base), RunDirectory(args.out)
     images = data.load(args.dataset, args.data_dir)

@@ -98,6 +98,23 @@ def test_gradient_is_that_of_the_formula(T, z):
     np.testing.assert_allclose(by_z, z * slope / ratio, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("log_z", [-4.0, -0.7, -0.69, -0.05])
+def test_second_derivative_is_that_of_the_first(log_z, T=5, h=1e-5):
+    def slope(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = density.log_ratio(tf.constant(-1.3, tf.float64), x, T)
+        return tape.gradient(value, x)
+
+    x = tf.constant(log_z, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = slope(x)
+    expected = (slope(x + h) - slope(x - h)) / (2 * h)
+    assert abs(expected) > 0.1  # else there is nothing to see
+    np.testing.assert_allclose(tape.gradient(y, x), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("T", [2, 3, 100, None])
 def test_estimates_of_z_above_one_do_no_harm(T):
     """An estimate with reweighted samples can exceed 1: everything is accepted, none truncated."""

@@ -98,7 +98,8 @@ def _log_tiny(dtype: tf.DType) -> float:
     return 0.8 * float(np.log(np.finfo(dtype.as_numpy_dtype).tiny))
 
 
-def _log1mexp(x: tf.Tensor) -> tf.Tensor:
+@tf.custom_gradient
+def _log1mexp(x: tf.Tensor):
     """`log(1 - exp(x))` for `x < 0`, held finite from there on, where its gradient passes on.
 
     An estimate of Z with reweighted samples can exceed 1.
@@ -107,24 +108,9 @@ def _log1mexp(x: tf.Tensor) -> tf.Tensor:
     them to NaN for `x` near 0. Passing the gradient at 0 matters at `T = 2`, where
     d p_T / dZ at `Z = 1` is not 0.
     """
-    x = _below_zero(x)
-    near_zero = x > -np.log(2.0)
-    elsewhere = -tf.ones_like(x)
-    return tf.where(
-        near_zero,
-        tf.math.log(-tf.math.expm1(tf.where(near_zero, x, elsewhere))),
-        tf.math.log1p(-tf.exp(tf.where(near_zero, elsewhere, x))),
-    )
-
-
-@tf.custom_gradient
-def _below_zero(x: tf.Tensor):
-    """`x`, or a tiny negative number if that is less; the gradient passes on unchanged.
-
-    Not as `x + stop_gradient(shift)`: a graph may sum such terms in another order, and round.
-    """
-    ceiling = -tf.exp(tf.constant(_log_tiny(x.dtype), x.dtype))
-    return tf.minimum(x, ceiling), lambda upstream: upstream
+    x = tf.minimum(x, -tf.exp(tf.constant(_log_tiny(x.dtype), x.dtype)))
+    y = tf.where(x > -np.log(2.0), tf.math.log(-tf.math.expm1(x)), tf.math.log1p(-tf.exp(x)))
+    return y, lambda upstream: -upstream * tf.exp(x - y)
 
 
 def log_add_exp(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:

@@ -194,8 +194,6 @@ class MovingAverage(tf.Module):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`log a(z)` and log Z, after one update of the average.
 
-        Both come from one call of the acceptance function, on `z` and the proposals together.
-
         Args:
           log_accept_fn: `z -> log a(z)`, shape sample + batch.
           proposal: Distribution with batch shape `B`.
@@ -221,21 +219,17 @@ class MovingAverage(tf.Module):
             # Part of a gradient may come through draws that are not reparameterized, say those of
             # a mixture; the score function has that part, too.
             draws = tf.stop_gradient(draws) if self.score_function else draws
-            log_accept = log_accept_fn(tf.concat([z, tf.cast(draws, z.dtype)], axis=0))
-            R = tf.shape(z)[0]
-            log_draws = tf.maximum(log_accept[R:], _LOG_ZERO)
+            log_draws = tf.maximum(log_accept_fn(tf.cast(draws, z.dtype)), _LOG_ZERO)
             log_z = _log_mean_exp(log_draws)
             if self.score_function:
                 log_proposal = proposal.log_prob(draws, **(proposal_kwargs or {}))
                 log_z += _score_term(log_draws, log_z, tf.cast(log_proposal, log_z.dtype))
-            return log_accept[:R], log_z
+            return log_z
 
-        def value_only():
-            log_accept = log_accept_fn(z)
-            return log_accept, tf.broadcast_to(old, tf.shape(log_accept)[1:])
-
-        log_accept, log_current = tf.cond(by_value, value_only, current)
-        log_accept.set_shape([z.shape[0], *self._log_z.shape])
+        # Not on `z` and the draws together: where the proposal is not trained, draws need no
+        # gradient of the network's first layer, nor the network's value anything but the draws.
+        log_accept = log_accept_fn(z)
+        log_current = tf.cond(by_value, lambda: old, current)
         log_current.set_shape(self._log_z.shape)
         if log_weight is not None:
             log_current = self._with_target(log_current, log_accept, log_weight)
@@ -248,8 +242,11 @@ class MovingAverage(tf.Module):
         # After the values are known to be good: a graph would count a failed call, too.
         with tf.control_dependencies([new]):
             self._num_updates.assign_add(tf.where(held, tf.zeros([], tf.int64), 1))
-        log_z = _value_and_gradient(log_smooth, log_current)
-        return log_accept, tf.where(by_value, old, log_z)
+        share = tf.where(by_value, tf.zeros_like(log_smooth), tf.exp(log_current - log_smooth))
+        log_z = _value_and_gradient(
+            tf.where(by_value, old, log_smooth), tf.stop_gradient(share), log_current
+        )
+        return log_accept, log_z
 
     def _with_target(self, log_current, log_accept, log_weight):
         """Z_r: the estimate of each data point, its own sample included."""
@@ -310,10 +307,12 @@ def _score_term(log_accept: tf.Tensor, log_z: tf.Tensor, log_proposal: tf.Tensor
     return tf.reduce_sum(weight * (log_proposal - tf.stop_gradient(log_proposal)), axis=0)
 
 
-def _value_and_gradient(log_value: tf.Tensor, log_of_gradient: tf.Tensor) -> tf.Tensor:
-    """log(Z_curr + stop_gradient(Z_smooth - Z_curr)) of the paper, without leaving log space."""
-    ratio = tf.stop_gradient(tf.exp(log_of_gradient - log_value))
-    return log_value + ratio * (log_of_gradient - tf.stop_gradient(log_of_gradient))
+def _value_and_gradient(value: tf.Tensor, share: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
+    """`value`, with `share` of the gradient of `source`.
+
+    log(Z_curr + stop_gradient(Z_smooth - Z_curr)) of the paper, without leaving log space.
+    """
+    return value + share * (source - tf.stop_gradient(source))
 
 
 def _mean_over_replicas(log_z: tf.Tensor) -> tf.Tensor:
