@@ -19,6 +19,7 @@ __all__ = ["Arena", "Settings", "Times"]
 Value = TypeVar("Value")
 
 _TENSORFLOW, _TORCH = "benchmarks.with_tensorflow", "benchmarks.with_torch"
+_KERAS = "benchmarks.with_keras"
 
 
 def print_progress(line: str) -> None:
@@ -113,6 +114,10 @@ class Arena:
         """A contender of `with_tensorflow`, for `measure`."""
         return lambda: self._child(_TENSORFLOW).contender(function, **kwargs)
 
+    def keras(self, function: str, **kwargs) -> Callable[[], Turn]:
+        """A contender of `with_keras`, for `measure`."""
+        return lambda: self._child(_KERAS).contender(function, **kwargs)
+
     def torch(self, function: str, **kwargs) -> Callable[[], Turn]:
         """A contender of `with_torch`, for `measure`; it may turn out to be absent."""
         return lambda: self._child(_TORCH).contender(function, **kwargs)
@@ -124,7 +129,7 @@ class Arena:
 
         Args:
           size: In words.
-          contenders: By name, from `tensorflow` or `torch`.
+          contenders: By name, from `tensorflow`, `keras` or `torch`.
           rounds: How many.
           **kwargs: Passed to `harness.measure`.
         """

@@ -12,7 +12,7 @@ from scipy import special
 
 import tfp_lars
 from benchmarks import __main__ as command_line
-from benchmarks import charts, harness, loops, machine, problem, report, with_tensorflow
+from benchmarks import charts, harness, loops, machine, problem, report, with_keras, with_tensorflow
 from benchmarks.arena import Arena, Settings, Times
 from benchmarks.cases import CASES
 from benchmarks.harness import Spread
@@ -432,7 +432,7 @@ def test_vae_in_torch_has_the_weights_of_ours():
     ):
         model = torch_vae.VAE(in_torch)
         theirs = sum(p.numel() for p in model.parameters())
-        assert theirs == models.num_parameters(with_tensorflow.vae(prior))
+        assert theirs == models.num_parameters(with_keras.vae(prior))
         loss = model.loss(torch.zeros(8, 784), 1.0)
         assert loss.shape == () and torch.isfinite(loss)
 

@@ -25,9 +25,9 @@ def run(settings: Settings) -> CaseResult:
         times = arena.measure(
             f"{steps} steps",
             {
-                FIT: arena.tensorflow("train", prior="lars", steps=steps, pipeline=True),
-                BY_HAND: arena.tensorflow("train_by_hand", prior="lars", steps=steps),
-                KERAS_STEP: arena.tensorflow(
+                FIT: arena.keras("train", prior="lars", steps=steps, pipeline=True),
+                BY_HAND: arena.keras("train_by_hand", prior="lars", steps=steps),
+                KERAS_STEP: arena.keras(
                     "train_by_hand", prior="lars", steps=steps, keras_step=True
                 ),
             },

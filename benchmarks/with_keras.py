@@ -1,0 +1,122 @@
+"""Contenders that train the VAE of the examples, with threads as the examples have them.
+
+Each function returns a callable without arguments, warm: its graph is traced.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+import tfp_lars
+from examples import cores, data, experiment, models, priors
+from tfp_lars import noise
+
+__all__ = ["acceptance_alone", "train", "train_by_hand", "use_threads", "vae"]
+
+Call = Callable[[], object]
+
+_WARM_UP_STEPS = 50
+
+
+def use_threads(threads: int) -> None:
+    """To be called before anything is computed."""
+    tf.config.threading.set_intra_op_parallelism_threads(max(1, threads // cores.AT_A_TIME))
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+
+
+def vae(prior: str) -> models.LatentVariableModel:
+    """The VAE of the examples, as they train it."""
+    config = priors.PriorConfig(name=prior, num_samples=1024)
+    return experiment.build(experiment.Config("mnist", "vae", config, steps=10**5))
+
+
+def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
+    """`steps` steps of training with Keras `fit`.
+
+    Args:
+      prior: `"standard"` or `"lars"`.
+      steps: Of one call; a multiple of 50.
+      pipeline: Whether batches come from the data pipeline of the examples, or are one tensor.
+    """
+    model = vae(prior)
+    one_batch = data.untuned(tf.data.Dataset.from_tensors(_batch()).repeat())
+    batches = _pipeline(steps) if pipeline else one_batch
+
+    def fit(num_steps):
+        model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)
+
+    fit(_WARM_UP_STEPS)
+    return lambda: fit(steps)
+
+
+def train_by_hand(*, prior: str, steps: int, keras_step: bool = False) -> Call:
+    """The same with a loop of one's own, over the data pipeline of the examples.
+
+    Args:
+      prior: `"standard"` or `"lars"`.
+      steps: Of one call.
+      keras_step: Whether each step is Keras's `train_step`, with its metrics.
+    """
+    model = vae(prior)
+    batches = _pipeline(steps)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x, None, model(x))
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        model.optimizer.apply(gradients, variables)
+
+    step = model.train_step if keras_step else step
+
+    @tf.function
+    def loop(iterator):
+        for _ in tf.range(steps):
+            step(next(iterator))
+
+    def call():
+        loop(iter(batches))
+
+    call()
+    return call
+
+
+def acceptance_alone(*, steps: int, d: int = 50, S: int = 1024, batch: int = 128) -> Call:
+    """What LARS adds to a step: `S` proposals, and a(z) of them and of a batch, with gradients."""
+    network = tfp_lars.AcceptanceNetwork()
+    network.build((None, d))
+    weights = [v.value for v in network.trainable_variables]
+    proposal, z = tfp_lars.proposals.standard_normal(d), tf.ones([batch, d])
+
+    @tf.function(autograph=False)
+    def loop(seed):
+        def step(i, total):
+            draws = noise.sample(proposal, S, tf.stack([seed, i]))
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(
+                    tf.math.log_sigmoid(network.logits(tf.concat([z, draws], axis=0)))
+                )
+            # Summed up, so that no part of the work can be optimized away.
+            return i + 1, total + tf.add_n([tf.reduce_sum(g) for g in tape.gradient(loss, weights)])
+
+        return tf.while_loop(lambda i, _: i < steps, step, [tf.constant(0), tf.constant(0.0)])
+
+    seeds = itertools.count(1)
+    loop(tf.constant(0))
+    return lambda: loop(tf.constant(next(seeds)))
+
+
+def _batch() -> tf.Tensor:
+    """A batch of images of 0 and 1, as many white pixels as in MNIST."""
+    return tf.constant(np.float32(np.random.default_rng(0).random((128, 28, 28)) < 0.13))
+
+
+def _pipeline(steps: int) -> tf.data.Dataset:
+    """What the examples feed to `fit`, on made-up images of MNIST's number and size."""
+    grey = np.random.default_rng(0).integers(0, 256, (50_000, 28, 28), np.uint8)
+    images = data.Images("mnist", grey, grey[:0], grey[:0], dynamic=True, source="made up")
+    return data.training_batches(images, batch_size=128, seed=0, start=0, stop=steps)
