@@ -24,7 +24,7 @@ _WARM_UP_STEPS = 50
 
 def use_threads(threads: int) -> None:
     """To be called before anything is computed."""
-    tf.config.threading.set_intra_op_parallelism_threads(max(1, threads // cores.AT_A_TIME))
+    cores.share(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 

@@ -9,14 +9,18 @@ import os
 AT_A_TIME = 2
 
 
-def share() -> None:
+def share(cores: int | None = None) -> None:
     """Lets TensorFlow run two operations at a time, each on half of the cores.
 
     Its own way is each on all of them, and for networks as small as these the threads get in each
     other's way. To be called before anything is computed; later it changes nothing.
     `TF_NUM_INTRAOP_THREADS` in the environment overrides it.
+
+    Args:
+      cores: How many to share out; by default all that are available.
     """
-    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(max(1, available() // AT_A_TIME)))
+    threads = max(1, (cores or available()) // AT_A_TIME)
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))
 
 
 def available() -> int:

@@ -14,9 +14,16 @@ def test_each_of_two_operations_gets_half_of_the_cores(monkeypatch, available, t
     # Set first, so that it is put back.
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "")
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
-    monkeypatch.setattr(cores, "available", lambda: available)
-    cores.share()
+    cores.share(available)
     assert os.environ["TF_NUM_INTRAOP_THREADS"] == threads
+
+
+def test_all_available_cores_are_shared_out_unless_told(monkeypatch):
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "")
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    monkeypatch.setattr(cores, "available", lambda: 6)
+    cores.share()
+    assert os.environ["TF_NUM_INTRAOP_THREADS"] == "3"
 
 
 def test_what_the_user_says_of_threads_stays(monkeypatch):
