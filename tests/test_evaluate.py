@@ -64,14 +64,15 @@ def test_importance_weighting_finds_the_marginal_likelihood(model, seed, num_rep
 
 
 def test_chunks_add_up_whatever_their_size(model):
-    """100 draws in 2 chunks of 50 are those draws, not 2 averages of logs."""
+    """120 draws in chunks of 50, 50 and 20 are those draws, not 3 averages of logs."""
     pixels = np.uint8(255 * (np.random.default_rng(0).random((3, 28, 28)) < 0.3))
     prior = model.prior.freeze(-0.7)
-    found = evaluate.importance_weighted(model, prior, pixels, 100, seed=5)
+    found = evaluate.importance_weighted(model, prior, pixels, 120, seed=5)
     x = np.float32(pixels > 0)
-    terms = [model.terms(x, 50, tf.constant([5, start]), prior) for start in (0, 50)]
+    chunks = ((0, 50), (50, 50), (100, 20))
+    terms = [model.terms(x, size, tf.constant([5, start]), prior) for start, size in chunks]
     log_w = np.concatenate([t["recons"] - t["kl"] for t in terms]).astype(np.float64)
-    expected = np.logaddexp.reduce(log_w, axis=0) - np.log(100)
+    expected = np.logaddexp.reduce(log_w, axis=0) - np.log(120)
     np.testing.assert_allclose(found["log_likelihood"], expected, rtol=1e-6)
     np.testing.assert_allclose(
         found["kl"], np.concatenate([t["kl"] for t in terms]).mean(0), rtol=1e-5, atol=1e-5

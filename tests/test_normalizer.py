@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tests.bounds import normal_bound
+from tests.counting import CountingNormal
 from tfp_lars import (
     LogNormalizer,
     MovingAverage,
@@ -305,9 +306,15 @@ def test_each_member_of_a_batch_has_an_average_of_its_own():
     np.testing.assert_allclose(dist.acceptance_rate, high / 2, rtol=0.03)
 
 
-def test_held_average_is_used_as_it_is_and_draws_nothing():
-    dist = make(T=7)
-    step = tf.function(dist.log_prob)
+@pytest.mark.parametrize("target", [None, -0.2])
+def test_held_average_is_used_as_it_is_and_draws_nothing(target):
+    proposal = CountingNormal(0.2, 1.1)
+    dist = make(T=7, num_samples=16, proposal=proposal)
+
+    def log_prob(z):
+        return dist.log_prob(z, target_log_prob=None if target is None else [target, target])
+
+    step = tf.function(log_prob)
     z = tf.constant([0.1, 0.5])
     step(z)
     step(z)
@@ -315,7 +322,8 @@ def test_held_average_is_used_as_it_is_and_draws_nothing():
     before, count = average.log_z.numpy(), int(average.num_updates)
     with average.held():
         first, second = step(z), step(z)  # the graph was traced before
-        eager = dist.log_prob(z)
+        eager = log_prob(z)
+    assert proposal.drawn == 2 * 16
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, eager, rtol=1e-6)
     np.testing.assert_allclose(first, dist.freeze(float(before)).log_prob(z), rtol=1e-6)
@@ -325,7 +333,8 @@ def test_held_average_is_used_as_it_is_and_draws_nothing():
     assert average.log_z.numpy() != before
 
 
-def test_held_average_passes_the_gradients_of_a_fixed_log_z():
+@pytest.mark.parametrize("target", [None, -0.2])
+def test_held_average_passes_the_gradients_of_a_fixed_log_z(target):
     slope = tf.Variable(2.0)
     dist = make(T=7, fn=lambda z: tf.sigmoid(slope * z))
     z = tf.constant([0.1, 0.5])
@@ -335,7 +344,8 @@ def test_held_average_passes_the_gradients_of_a_fixed_log_z():
     with dist.normalizer.held():
         for d in (dist, frozen):
             with tf.GradientTape() as tape:
-                value = tf.reduce_sum(d.log_prob(z))
+                target_log_prob = None if target is None else [target, target]
+                value = tf.reduce_sum(d.log_prob(z, target_log_prob=target_log_prob))
             gradients.append(tape.gradient(value, slope))
     np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-5)
 

@@ -9,6 +9,7 @@ import tensorflow_probability as tfp
 from scipy import stats
 
 from tests.bounds import FALSE_ALARM_RATE, chi_square_p_value, dkw_band, normal_bound
+from tests.counting import CountingNormal
 from tfp_lars import Resampled, sampler
 
 tfd = tfp.distributions
@@ -120,31 +121,10 @@ def test_neighbouring_draws_and_attempts_are_independent(seed, num_samples=50_00
     assert stats.chi2_contingency(table).pvalue > FALSE_ALARM_RATE
 
 
-class Counting(tfd.Normal):
-    """A standard Normal that notes how many are drawn from it at a time, in graphs too."""
-
-    def __init__(self, loc=0.0, scale=1.0):
-        super().__init__(loc, scale)
-        self.drawn = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self.last = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self.calls = tf.Variable(0, dtype=tf.int64, trainable=False)
-
-    @classmethod
-    def _parameter_properties(cls, dtype, num_classes=None):
-        return tfd.Normal._parameter_properties(dtype, num_classes)
-
-    def _sample_n(self, n, seed=None):
-        n = tf.cast(n, tf.int64)
-        for variable, value in ((self.drawn, n), (self.calls, 1)):
-            variable.assign_add(value)
-        self.last.assign(n)
-        return super()._sample_n(n, seed)
-
-
 @pytest.mark.parametrize("T", [1, 2, 20, None])
 @pytest.mark.parametrize("n", [1, 37, 5000])
 def test_no_more_than_one_block_beyond_the_attempts_is_drawn(T, n, seed):
-    proposal = Counting()
+    proposal = CountingNormal()
     dist = Resampled(proposal, lambda x: tf.fill(tf.shape(x), 0.04), T=T)
     _, attempts = dist.sample_with_attempts(n, seed=seed)
     used, drawn = int(tf.reduce_sum(attempts)), int(proposal.drawn)
@@ -162,7 +142,7 @@ def test_blocks_follow_the_acceptance_rate(rate, seed, n=200):
     The attempts of 200 draws have a spread of 7 % of their sum, so that aiming at one spread above
     the mean leaves less than 40 % unused at 4.5 of them.
     """
-    proposal = Counting()
+    proposal = CountingNormal()
     dist = Resampled(proposal, lambda x: tf.fill(tf.shape(x), rate), T=None)
     _, attempts = dist.sample_with_attempts(n, seed=seed)
     used = int(tf.reduce_sum(attempts))
