@@ -226,8 +226,8 @@ class MovingAverage(tf.Module):
                 log_z += _score_term(log_draws, log_z, tf.cast(log_proposal, log_z.dtype))
             return log_z
 
-        # Not on `z` and the draws together: where the proposal is not trained, draws need no
-        # gradient of the network's first layer, nor the network's value anything but the draws.
+        # Not on `z` and the draws together: the draws need not wait for what `z` comes from, an
+        # encoder say, and where the proposal is not trained no gradient has to reach them.
         log_accept = log_accept_fn(z)
         log_current = tf.cond(by_value, lambda: old, current)
         log_current.set_shape(self._log_z.shape)
