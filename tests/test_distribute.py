@@ -34,7 +34,7 @@ class Accept(tf.Module):
         context = tf.distribute.get_replica_context()
         if context is not None:  # not while the distribution is being built
             tf.numpy_function(
-                lambda i, z: seen.update({{str(i): z.tolist()}}),
+                lambda i, z: seen.setdefault(str(i), {{}}).update({{len(z): z.tolist()}}),
                 [context.replica_id_in_sync_group, z],
                 [],
             )
@@ -96,10 +96,13 @@ def steps():
 
 
 def draws(step):
-    """What the replicas drew from the proposal, [2, S]: it follows the data."""
-    seen = np.array([step["seen"]["0"], step["seen"]["1"]])
-    np.testing.assert_allclose(seen[:, : DATA.shape[1]], DATA, rtol=1e-6)
-    return seen[:, DATA.shape[1] :]
+    """What the replicas drew from the proposal, [2, S]; the network saw it, and the data."""
+    data, drawn = (
+        np.array([step["seen"][replica][str(size)] for replica in "01"])
+        for size in (DATA.shape[1], NUM_SAMPLES)
+    )
+    np.testing.assert_allclose(data, DATA, rtol=1e-6)
+    return drawn
 
 
 def test_replicas_draw_different_numbers_at_every_step(steps):
