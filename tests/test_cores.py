@@ -44,4 +44,7 @@ try:
 except SystemExit:
     tf.config.threading.set_intra_op_parallelism_threads(4)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert process.returncode == 0, process.stderr
