@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from benchmarks import harness
 from benchmarks.harness import Spread, Turn
 from benchmarks.processes import AbsentError, Child
 from benchmarks.results import Goal, Outcome, Timing
+from examples import cores
 
 __all__ = ["Arena", "Settings", "Times"]
 
@@ -41,7 +41,7 @@ class Settings:
     """
 
     size: str = "full"
-    threads: int = dataclasses.field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    threads: int = dataclasses.field(default_factory=cores.available)
     show: Callable[[str], None] = print_progress
 
     def pick(self, full: Value, quick: Value, tiny: Value) -> Value:

@@ -7,6 +7,8 @@ import os
 import pathlib
 import platform
 
+from examples import cores
+
 __all__ = ["describe"]
 
 PACKAGES = (
@@ -23,7 +25,7 @@ PACKAGES = (
 def describe(threads: int) -> dict[str, str]:
     """Cores, processor, memory and versions; what is not installed is `"absent"`."""
     return {
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": str(cores.available()),
         "threads for each contender": str(threads),
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "not set"),
         "processor": _first("/proc/cpuinfo", "model name") or platform.machine(),

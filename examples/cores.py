@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-# Whatever is independent of each other: two chunks of an evaluation, or, in a training step of a
-# resampled prior, the encoder and the proposals.
+# Neither waits for the other: two chunks of an evaluation; in a training step of a resampled prior,
+# the encoder and the proposals.
 AT_A_TIME = 2
 
 

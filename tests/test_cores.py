@@ -1,6 +1,7 @@
 """How the examples share out the cores."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -32,19 +33,36 @@ def test_what_the_user_says_of_threads_stays(monkeypatch):
     assert os.environ["TF_NUM_INTRAOP_THREADS"] == "7"
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate"])
-def test_a_command_is_in_time_to_say_so(command):
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", ["--dataset", "mnist5k", "--post-hoc", "nowhere", "--out", "nowhere"]),
+        ("evaluate", ["nowhere"]),
+        ("reproduce", ["table2", "--preset", "smoke", "--out", "nowhere", "--dry-run"]),
+    ],
+)
+def test_a_command_shares_them_out_in_time(command, arguments, tmp_path):
     # TensorFlow takes no more settings once something was computed.
     code = f"""
+import sys
 import tensorflow as tf
-from examples import {command}
-tf.config.threading.set_intra_op_parallelism_threads(3)
-try:
-    {command}.main(["--help"])
-except SystemExit:
-    tf.config.threading.set_intra_op_parallelism_threads(4)
+from examples import cores, {command}
+
+def share():
+    tf.config.threading.set_intra_op_parallelism_threads(3)
+    sys.exit(5)
+
+cores.share = share
+{command}.main({arguments})
 """
+    root = pathlib.Path(__file__).parents[1]
     process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
-    assert process.returncode == 0, process.stderr
+    assert process.returncode == 5, process.stderr
