@@ -11,7 +11,7 @@ from tfp_lars.layer import DistributionLayer
 from tfp_lars.normalizer import LogNormalizer, MovingAverage, estimate_log_normalizer
 from tfp_lars.resampled import Resampled, ResampledDistribution
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "AcceptanceNetwork",
