@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow_probability as tfp
 
 from tfp_lars import _compat
 
-__all__ = ["new_seed", "stateless_seed"]
+__all__ = ["integers", "new_seed", "stateless_seed"]
 
 
 def stateless_seed(seed: Any, name: str = "seed") -> tf.Tensor:
@@ -51,3 +52,15 @@ def stateless_seed(seed: Any, name: str = "seed") -> tf.Tensor:
 def new_seed() -> tf.Tensor:
     """Returns a new `int32[2]` seed that follows `tf.random.set_seed`."""
     return tfp.random.sanitize_seed(None)
+
+
+def integers(seed: Any) -> Iterator[int]:
+    """Yields independent Python integers for libraries that take these as seeds.
+
+    Args:
+      seed: Python `int`, stateless seed, or `None` for one that follows `tf.random.set_seed`.
+    """
+    pair = new_seed() if seed is None else stateless_seed(seed)
+    rng = np.random.default_rng(np.asarray(pair).view(np.uint32))
+    while True:
+        yield int(rng.integers(2**31))

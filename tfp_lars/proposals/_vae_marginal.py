@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import ownership
-from tfp_lars._seeds import stateless_seed
+from tfp_lars import _arguments, _seeds, ownership
 
 __all__ = ["VAEMarginal", "vae_marginal"]
 
@@ -28,8 +26,8 @@ class VAEMarginal(tfd.Distribution):
       prior: `p(z)`, batch shape `[]`.
       encode: Maps `x`, shape `[N]` + event, to `q(z|x)`, batch shape `[N]`.
       decode: Maps `z`, shape `[N]` + latent shape, to `p(x|z)`, batch shape `[N]`.
-      num_samples: Draws of `z` for each `x`.
-      seed: Of these draws, where a call brings none.
+      num_samples: Number of draws of `z` for each `x`.
+      seed: Seed for these draws in calls that pass none.
       networks: Keras layers and modules that hold the weights of `encode` and `decode`.
       name: Name of the distribution.
     """
@@ -50,7 +48,7 @@ class VAEMarginal(tfd.Distribution):
         self._decode = self._no_dependency(decode)
         self._num_samples = num_samples
         self._seed = self._no_dependency(seed)
-        # One pass creates the weights of lazy networks, and shows which a plain function reads.
+        # One pass creates the weights of lazy networks and finds those that plain functions read.
         with tf.GradientTape() as tape:
             likelihood = decode(prior.sample(1, seed=(0, 0)))
             _check_output("decode", likelihood)
@@ -75,12 +73,12 @@ class VAEMarginal(tfd.Distribution):
 
     @property
     def prior(self) -> tfd.Distribution:
-        """Of the latents."""
+        """Prior over the latents."""
         return self._prior
 
     @property
     def num_samples(self) -> int:
-        """Draws of the latents that one value of `log_prob` takes."""
+        """Number of draws of the latents for each value of `log_prob`."""
         return self._num_samples
 
     def encode(self, x: tf.Tensor) -> tfd.Distribution:
@@ -110,11 +108,11 @@ class VAEMarginal(tfd.Distribution):
     def _log_prob(self, x, seed=None):
         """A lower bound on the log density, from `num_samples` draws of the encoder.
 
-        The draws are a function of `seed`, an `int` or a stateless `int32[2]`, and without one of
-        the seed of the constructor: the same call gives the same value. In training pass another
-        `seed` at each step.
+        The draws are a function of `seed`, an `int` or a stateless `int32[2]`. The default is the
+        seed of the constructor, so that the same call gives the same value. In training, pass a
+        different `seed` at each step.
         """
-        seed = stateless_seed(self._seed if seed is None else seed)
+        seed = _seeds.stateless_seed(self._seed if seed is None else seed)
         lead = tf.shape(x)[: x.shape.rank - self.event_shape.rank]
         flat = tf.reshape(x, tf.concat([[-1], self.event_shape_tensor()], 0))  # [N] + event
         posterior = self._encode(flat)
@@ -131,7 +129,7 @@ class VAEMarginal(tfd.Distribution):
         )
 
     def _sample_n(self, n, seed=None):
-        seed = tfp.random.sanitize_seed(None) if seed is None else stateless_seed(seed)
+        seed = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
         seeds = tf.random.split(seed, 2)
         return self._decode(self._prior.sample(n, seed=seeds[0])).sample(seed=seeds[1])
 
@@ -139,14 +137,14 @@ class VAEMarginal(tfd.Distribution):
         return tfp.bijectors.Identity()
 
     def _track(self, networks: Sequence[Any] | None, watched: Sequence[tf.Variable]) -> None:
-        """Makes the weights of the networks variables of this distribution."""
+        """Tracks the weights of the networks as variables of this distribution."""
         listed = []
         if networks is None:
             owners = [ownership.network_of(f) for f in (self._encode, self._decode)]
             networks = [n for n in owners if isinstance(n, (keras.Layer, tf.Module))]
             listed = list(watched) if len(networks) < len(owners) else []
-        # TF looks into modules alone, so the variables of Keras 3 networks are listed; the networks
-        # themselves are for Keras to find, and no dependency, so that a checkpoint has them once.
+        # TensorFlow walks modules only, so the variables of Keras 3 networks are listed. The
+        # networks are kept for Keras; as a dependency, a checkpoint would contain them twice.
         keras3 = [n for n in networks if isinstance(n, keras.Layer)]
         self._keras3_networks = self._no_dependency(keras3)
         self._modules = [n for n in networks if not isinstance(n, keras.Layer)]
@@ -163,12 +161,12 @@ def vae_marginal(
     networks: Sequence[Any] | None = None,
     name: str = "vae_marginal",
 ) -> VAEMarginal:
-    """The marginal of a VAE over its outputs, to be resampled: LARS on pixels.
+    """Returns the marginal of a VAE over its outputs, as a proposal for LARS on pixels.
 
     A draw is `z` from the prior, then `x` from `decode(z)`. `log_prob(x, seed=...)` is the evidence
     lower bound, `log p(x|z) + log p(z) - log q(z|x)` at one reparameterized draw of `z` from
-    `encode(x)`, or with `num_samples` draws the log of the mean of its exponential, the
-    importance-weighted bound. Its gradient reaches encoder, decoder and prior.
+    `encode(x)`. With several draws it is the importance-weighted bound. Its gradient reaches
+    encoder, decoder and prior.
 
     >>> kernel = tf.random.stateless_normal([2, 8], [1, 2])
     >>> def encode(x):
@@ -183,21 +181,21 @@ def vae_marginal(
     >>> resampled.log_prob(x, seed=2).shape
     TensorShape([5])
 
-    For discrete outputs the draws that estimate Z carry no gradient, so decoder and prior learn as
-    if they were not resampled; `MovingAverage(score_function=True)` adds what is missing.
+    For discrete outputs the draws that estimate Z carry no gradient, so decoder and prior train as
+    if they were not resampled. `MovingAverage(score_function=True)` adds the missing gradient.
 
     Args:
       prior: `p(z)`, batch shape `[]`.
       encode: Maps `x`, shape `[N]` + event, to `q(z|x)`, batch shape `[N]`; reparameterized.
-      decode: Maps `z`, shape `[N]` + latent shape, to `p(x|z)`, batch shape `[N]`. The type of its
-        events is what `encode` gets.
-      num_samples: Draws of `z` for each `x`.
-      seed: Of these draws, where a call of `log_prob` brings none: Python `int`, or an `int32[2]`
-        stateless seed.
+      decode: Maps `z`, shape `[N]` + latent shape, to `p(x|z)`, batch shape `[N]`, with
+        events of the type that `encode` takes.
+      num_samples: Number of draws of `z` for each `x`.
+      seed: Seed for these draws in calls of `log_prob` that pass none: Python `int`, or an
+        `int32[2]` stateless seed.
       networks: Keras layers and modules that hold the weights of `encode` and `decode`; `()` if the
         weights belong to a model that trains and saves them. By default these are the layers or
-        modules whose methods `encode` and `decode` are, and of plain functions the trainable
-        variables that these read at construction.
+        modules whose methods `encode` and `decode` are. For plain functions they are the trainable
+        variables that the functions read at construction.
       name: Name of the distribution.
 
     Returns:
@@ -213,13 +211,12 @@ def vae_marginal(
     for argument, function in (("encode", encode), ("decode", decode)):
         if not callable(function):
             raise TypeError(f"`{argument}` must be callable; got {function!r}.")
-    if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
-        raise ValueError(f"`num_samples` must be an integer of at least 1; got {num_samples!r}.")
-    return VAEMarginal(prior, encode, decode, int(num_samples), seed, networks, name=name)
+    num_samples = _arguments.checked_count("num_samples", num_samples)
+    return VAEMarginal(prior, encode, decode, num_samples, seed, networks, name=name)
 
 
 def _check_output(name: str, distribution: Any) -> None:
-    """Checks what `encode` or `decode` returned for a batch of one."""
+    """Checks the distribution that `encode` or `decode` returned for a batch of one."""
     if not isinstance(distribution, tfd.Distribution):
         raise TypeError(f"`{name}` must return a TFP distribution; it returned {distribution!r}.")
     if not distribution.batch_shape.is_compatible_with([1]):
@@ -237,6 +234,6 @@ def _check_posterior(posterior: tfd.Distribution, prior: tfd.Distribution) -> No
         )
     if posterior.reparameterization_type != tfd.FULLY_REPARAMETERIZED:
         raise ValueError(
-            "`encode` must return a reparameterized distribution, for the gradient to be that of "
-            f"the bound; {posterior.name!r} is not."
+            "`encode` must return a reparameterized distribution, so that gradients reach the "
+            f"encoder; {posterior.name!r} is not."
         )

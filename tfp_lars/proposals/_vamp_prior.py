@@ -8,16 +8,18 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_lars import _arguments
+
 __all__ = ["VampPrior", "vamp_prior"]
 
 tfd = tfp.distributions
 
 
 class VampPrior(tfd.Distribution):
-    """`p(z) = mean over k of q(z | u_k)`, with pseudo-inputs `u_k` in [0, 1] that are learned.
+    """`p(z) = mean over k of q(z | u_k)`, with trainable pseudo-inputs `u_k` in [0, 1].
 
-    The encoder is shared: its weights belong to the model that it comes from, and learn through
-    the prior, too. See `vamp_prior`.
+    The encoder is shared. Its weights belong to the model that it comes from, and the prior
+    contributes to their gradient. See `vamp_prior`.
 
     Args:
       encode: Maps inputs `[K]` + input shape to a distribution of batch shape `[K]`.
@@ -47,11 +49,11 @@ class VampPrior(tfd.Distribution):
 
     @property
     def pseudo_inputs(self) -> tf.Tensor:
-        """In [0, 1], shape `[K]` + input shape."""
+        """Pseudo-inputs in [0, 1], shape `[K]` + input shape."""
         return tf.sigmoid(self._pseudo_input_logits)
 
     def mixture(self) -> tfd.MixtureSameFamily:
-        """The prior at the current weights of the encoder."""
+        """Returns the prior at the current weights of the encoder."""
         components = self._encode(self.pseudo_inputs)
         num_components = self._pseudo_input_logits.shape[0]
         return tfd.MixtureSameFamily(
@@ -95,7 +97,7 @@ def vamp_prior(
     seed: int | None = None,
     name: str = "vamp_prior",
 ) -> VampPrior:
-    """A VampPrior (Tomczak and Welling, 2018) on an encoder.
+    """Returns a VampPrior (Tomczak and Welling, 2018) for an encoder.
 
     >>> kernel = tf.random.stateless_normal([4, 2], [1, 2])
     >>> def encode(x):
@@ -108,11 +110,11 @@ def vamp_prior(
       encode: Maps inputs `[K]` + input shape to a distribution of batch shape `[K]` over latents.
       input_shape: Shape of one input.
       num_components: Number `K` of pseudo-inputs; 500 in the paper.
-      mean: Where the pseudo-inputs start, in (0, 1): a number, or an image such as the mean of the
-        training data.
-      stddev: Standard deviation of their logits around that.
-      dtype: Of the pseudo-inputs.
-      seed: Of their initial values.
+      mean: Initial mean of the pseudo-inputs, in (0, 1): a number, or an image such as the mean of
+        the training data.
+      stddev: Initial standard deviation of their logits.
+      dtype: Type of the pseudo-inputs.
+      seed: Seed for the initial pseudo-inputs.
       name: Name of the distribution.
 
     Returns:
@@ -120,12 +122,11 @@ def vamp_prior(
     """
     if not callable(encode):
         raise TypeError(f"`encode` must be callable; got {encode!r}.")
-    if int(num_components) != num_components or num_components < 1:
-        raise ValueError(f"`num_components` must be an integer above 0; got {num_components!r}.")
+    num_components = _arguments.checked_count("num_components", num_components)
     if not (np.all(np.asarray(mean) > 0.0) and np.all(np.asarray(mean) < 1.0)):
-        raise ValueError(f"`mean` must lie between 0 and 1; got {mean!r}.")
-    centre = np.log(mean) - np.log1p(-np.asarray(mean))
-    shape = (int(num_components), *input_shape)
+        raise ValueError(f"`mean` must be between 0 and 1; got {mean!r}.")
+    center = np.log(mean) - np.log1p(-np.asarray(mean))
+    shape = (num_components, *input_shape)
     noise = np.random.default_rng(seed).standard_normal(shape)
-    logits = tf.Variable(tf.cast(centre + stddev * noise, dtype), name="pseudo_input_logits")
+    logits = tf.Variable(tf.cast(center + stddev * noise, dtype), name="pseudo_input_logits")
     return VampPrior(encode, logits, name=name)
