@@ -20,11 +20,11 @@ LOGITS = (Z @ KERNEL)[..., 0] - 0.7
 LOG_ACCEPT = -np.log1p(np.exp(-LOGITS.astype(np.float64)))
 
 
-def linear(framework, activation):
+def linear(framework, activation, bias=-0.7):
     """A network with the logits above, in Keras 3 or tf_keras."""
     layer = framework.layers.Dense(1, activation=activation)
     net = framework.Sequential([framework.layers.Input((D,)), layer])
-    layer.set_weights([KERNEL, np.array([-0.7], np.float32)])
+    layer.set_weights([KERNEL, np.array([bias], np.float32)])
     return net
 
 
@@ -93,19 +93,19 @@ class LayerNamedLogits(keras.Model):
 
     def __init__(self):
         super().__init__()
-        self.logits = linear(keras, None)
+        self.logits = linear(keras, None, bias=0.3)
 
     def call(self, z):
-        return keras.ops.sigmoid(-1.4 - self.logits(-z))
+        return keras.ops.sigmoid(self.logits(z) - 1.0)
 
 
 class TfKerasLayerNamedLogits(tf_keras.Model):
     def __init__(self):
         super().__init__()
-        self.logits = linear(tf_keras, None)
+        self.logits = linear(tf_keras, None, bias=0.3)
 
     def call(self, z):
-        return tf.sigmoid(-1.4 - self.logits(-z))
+        return tf.sigmoid(self.logits(z) - 1.0)
 
 
 class ModuleAttributeNamedLogits(Module):
