@@ -19,7 +19,7 @@ from benchmarks.harness import Spread
 from benchmarks.processes import AbsentError, Child
 from benchmarks.results import CaseResult, Curve, Goal, Outcome, Timing
 from tests.bounds import FALSE_ALARM_RATE, chi_square_p_value, normal_bound
-from tfp_lars import noise
+from tfp_lars import _proposal_draws
 
 tfd = tfp.distributions
 
@@ -309,7 +309,7 @@ def test_bare_loop_evaluates_the_candidates_it_says():
     evaluate = loops.bare_loop(proposal, lambda z: tf.sigmoid(z[:, 0]))
     total, count = evaluate(tf.constant(100), tf.constant(32), seed)
     blocks = [
-        noise.sample(proposal, size, tf.random.fold_in(seed, i))
+        _proposal_draws.sample(proposal, size, tf.random.fold_in(seed, i))
         for i, size in enumerate([32, 32, 32, 4])
     ]
     assert count == 100

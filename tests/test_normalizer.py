@@ -13,9 +13,9 @@ from tfp_lars import (
     LogNormalizer,
     MovingAverage,
     Resampled,
+    _proposal_draws,
+    _seeds,
     estimate_log_normalizer,
-    noise,
-    sampler,
 )
 
 tfd = tfp.distributions
@@ -33,8 +33,8 @@ def make(decay=0.9, num_samples=64, T=None, seed=3, proposal=None, fn=accept_fn)
 def current_estimate(dist, step):
     """Z_S of the paper, for the draws of the given update."""
     average = dist.normalizer
-    seed = tf.random.fold_in(sampler.stateless_seed(average.seed), step)
-    draws = noise.sample(dist.proposal, average.num_samples, seed)
+    seed = tf.random.fold_in(_seeds.stateless_seed(average.seed), step)
+    draws = _proposal_draws.sample(dist.proposal, average.num_samples, seed)
     return np.mean(accept_fn(draws).numpy().astype(np.float64), axis=0)
 
 
@@ -88,11 +88,13 @@ def test_gradient_is_that_of_algorithm_1(T):
         ours = tf.reduce_mean(dist.log_prob(z, target_log_prob=q.log_prob(z)))
     actual = tape.gradient(ours, [slope, z])
 
-    seed = tf.random.fold_in(sampler.stateless_seed(3), 1)
+    seed = tf.random.fold_in(_seeds.stateless_seed(3), 1)
     with tf.GradientTape() as tape:
         tape.watch(z)
         a = tf.sigmoid(slope * z - 1.0)
-        z_s = tf.reduce_mean(tf.sigmoid(slope * noise.sample(dist.proposal, S, seed) - 1.0))
+        z_s = tf.reduce_mean(
+            tf.sigmoid(slope * _proposal_draws.sample(dist.proposal, S, seed) - 1.0)
+        )
         ratio = tf.stop_gradient(dist.proposal.prob(z) / q.prob(z))
         z_curr = (S * z_s + ratio * a) / (S + 1)
         z_smooth = (1 - epsilon) * old + epsilon * z_curr
@@ -450,10 +452,13 @@ def test_a_second_estimate_is_no_new_graph(seed):
 def test_monte_carlo_is_the_mean_over_all_batches(seed):
     dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: 40.0 * z - 700.0, from_logits=True)
     estimate = estimate_log_normalizer(dist, 1000, batch_size=64, seed=seed)
-    key = sampler.stateless_seed(seed)
+    key = _seeds.stateless_seed(seed)
     sizes = [64] * 15 + [40]
     draws = np.concatenate(
-        [noise.sample(dist.proposal, n, tf.random.fold_in(key, i)) for i, n in enumerate(sizes)]
+        [
+            _proposal_draws.sample(dist.proposal, n, tf.random.fold_in(key, i))
+            for i, n in enumerate(sizes)
+        ]
     )
     log_accept = dist.accept_log_prob(draws).numpy().astype(np.float64)
     accept = np.exp(log_accept - log_accept.max())

@@ -2,15 +2,18 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+import tf_keras
 from scipy import stats
 
 from tests.bounds import FALSE_ALARM_RATE, chi_square_p_value, dkw_band, normal_bound
 from tests.counting import CountingNormal
-from tfp_lars import Resampled, sampler
+from tests.processes import run_python
+from tfp_lars import AcceptanceNetwork, Resampled, _seeds, sampler
 
 tfd = tfp.distributions
 
@@ -31,15 +34,17 @@ def run_sequentially(accepted, T):
 
 
 @pytest.mark.parametrize("T", [1, 2, 3, 7, 64, None])
-@pytest.mark.parametrize("block", [1, 5, 32])
-def test_blocks_keep_what_the_sequential_sampler_keeps(T, block):
+@pytest.mark.parametrize(("block", "xla"), [(1, False), (5, False), (32, False), (32, True)])
+def test_blocks_keep_what_the_sequential_sampler_keeps(T, block, xla):
     rng = np.random.default_rng(0)
     accepted = rng.random((3, 20 * block)) < np.array([[0.02], [0.3], [1.0]])
+    decide = tf.function(sampler.decide, jit_compile=xla, autograph=False)
     since, kept, attempts = tf.zeros([3], tf.int32), [], []
     for part in np.split(accepted, 20, axis=1):
-        k, a, since = sampler._keep(tf.constant(part), since, tf.constant(T or 0))
-        kept.append(k)
-        attempts.append(a)
+        log_accept = tf.constant(np.where(part.T, 0.0, -np.inf).astype(np.float32))
+        k, a, since = decide(log_accept, since, tf.constant(T or 0), tf.constant([1, 2]))
+        kept.append(np.transpose(k))
+        attempts.append(np.transpose(a))
     for row in range(3):
         expected_kept, expected_attempts = run_sequentially(accepted[row], T)
         np.testing.assert_array_equal(np.concatenate(kept, 1)[row], expected_kept)
@@ -245,9 +250,14 @@ def test_each_member_of_a_batch_has_draws_of_its_own(seed, num_samples=20_000):
 def test_tiny_probabilities_are_accepted_at_their_own_rate(seed):
     """Half of the candidates have a = 1e-12: float32 uniforms would let 1e-7 of them pass."""
     n = 2_000_000
+
+    @tf.function
+    def decide(log_accept, seed):
+        return sampler.decide(log_accept, tf.zeros([1], tf.int32), tf.constant(0), seed)[0]
+
     log_accept = tf.fill([n, 1], tf.constant(np.log(1e-12), tf.float32))
     hits = sum(
-        int(tf.reduce_sum(tf.cast(sampler._accept(log_accept, [seed, i]), tf.int32)))
+        int(tf.reduce_sum(tf.cast(decide(log_accept, tf.constant([seed, i])), tf.int32)))
         for i in range(60)
     )
     # Expected 1.2e-4 hits in 1.2e8 trials; with float32 it would be 14.
@@ -265,7 +275,7 @@ def test_eager_and_graph_draw_the_same(make_seed, seed):
 
 
 def test_large_and_negative_seeds_are_seeds():
-    pairs = {tuple(sampler.stateless_seed(s).numpy()) for s in (0, 1, -1, 2**31, 2**32, 2**40 + 1)}
+    pairs = {tuple(_seeds.stateless_seed(s).numpy()) for s in (0, 1, -1, 2**31, 2**32, 2**40 + 1)}
     assert len(pairs) == 6
 
 
@@ -276,7 +286,7 @@ def test_truncation_can_be_changed_for_one_call(seed):
     assert int(tf.reduce_max(dist.sample_with_attempts(500, seed=seed, T=3)[1])) == 3
     assert int(tf.reduce_max(dist.sample_with_attempts(500, seed=seed, T=None)[1])) > 100
     np.testing.assert_array_equal(
-        dist.sample(5, seed=seed, T=1), proposal.sample(5, seed=sampler.stateless_seed(seed))
+        dist.sample(5, seed=seed, T=1), proposal.sample(5, seed=_seeds.stateless_seed(seed))
     )
     assert dist.T == 100
 
@@ -335,3 +345,187 @@ def test_nan_acceptance_shows_in_the_draws_of_a_graph(seed):
     share = np.mean(np.isnan(draws))
     # Of the candidates 1/2 are NaN, 1/4 accepted: 2/3 of what is kept.
     assert abs(share - 2 / 3) < normal_bound() * np.sqrt(2 / 9 / 1000)
+
+
+@pytest.mark.parametrize(
+    "make_tape",
+    [
+        lambda: tf.GradientTape(persistent=True),
+        lambda: tf.GradientTape(),
+    ],
+)
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_no_tape_records_a_draw(make_tape, in_graph, seed):
+    """Recording would ask ops of the sampler for gradients that they do not have."""
+    slope = tf.Variable(2.0)
+    dist = Resampled(tfd.Normal(tf.Variable(0.0), 1.0), lambda z: tf.sigmoid(slope * z), T=10)
+
+    def gradient():
+        with make_tape() as outer:
+            with tf.GradientTape() as inner:
+                loss = slope**2 * tf.reduce_mean(dist.sample(20, seed=seed))
+            slope_gradient = inner.gradient(loss, slope)
+        return slope_gradient, outer.gradient(slope_gradient, slope)
+
+    first, second = tf.function(gradient)() if in_graph else gradient()
+    mean = np.mean(dist.sample(20, seed=seed))
+    np.testing.assert_allclose([first, second], [4.0 * mean, 2.0 * mean], rtol=1e-5)
+
+
+def test_forward_accumulators_ignore_a_draw(seed):
+    slope = tf.Variable(2.0)
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.sigmoid(slope * z), T=10)
+    with tf.autodiff.ForwardAccumulator(slope, tf.constant(1.0)) as accumulator:
+        z = dist.sample(5, seed=seed)
+    assert accumulator.jvp(z) is None
+
+
+def test_keras_fit_can_draw_in_its_step(seed):
+    prior = Resampled(tfd.Normal(tf.Variable(0.0), 1.0), tf.sigmoid, T=10)
+    model = tf_keras.Sequential(
+        [
+            tf_keras.layers.Dense(1),
+            tfp.layers.DistributionLambda(lambda t: tfd.Normal(t + prior.sample(seed=seed), 1.0)),
+        ]
+    )
+    model.compile("sgd", loss=lambda y, p: -p.log_prob(y))
+    history = model.fit(np.ones([8, 2]), np.ones([8, 1]), verbose=0)
+    assert np.isfinite(history.history["loss"][-1])
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras])
+@pytest.mark.parametrize("as_function", [False, True])
+def test_networks_draw_in_inference_mode(library, as_function, seed):
+    """Also if the first draw, which traces the graph, happens inside a training step."""
+    network = library.Sequential(
+        [library.layers.Dropout(0.999), library.layers.Dense(1, "sigmoid")]
+    )
+    network(tf.zeros([1, 1]))
+    accept_fn = (lambda z: network(z[:, tf.newaxis])[:, 0]) if as_function else network
+    dist = Resampled(tfd.Normal(0.0, 1.0), accept_fn, T=20)
+    expected = Resampled(tfd.Normal(0.0, 1.0), accept_fn, T=20).sample(50, seed=seed)
+
+    class Model(library.Model):
+        def call(self, x):
+            return x + dist.sample(50, seed=seed) + 0.0 * network(x[:, tf.newaxis])[:, 0]
+
+    in_step = Model()(tf.zeros([50]), training=True)
+    np.testing.assert_allclose(in_step, expected, rtol=1e-6)
+    np.testing.assert_allclose(dist.sample(50, seed=seed), expected, rtol=1e-6)
+
+
+def test_the_training_flag_of_the_step_survives_a_draw(seed):
+    seen = []
+
+    class Spy(keras.layers.Layer):
+        def call(self, z, training=None):
+            seen.append(training)
+            return z
+
+    spy, dist = Spy(), Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=5)
+
+    class Model(keras.Model):
+        def call(self, x):
+            dist.sample(3, seed=seed)
+            return spy(x)
+
+    Model()(tf.zeros([2, 1]), training=True)
+    assert seen[-1] is True
+
+
+def test_python_values_are_fixed_at_the_first_draw_and_variables_are_not(seed):
+    """As in every `tf.function`."""
+    level = {"python": 1.0}
+    variable = tf.Variable(1.0, trainable=False)
+    dist = Resampled(
+        tfd.Uniform(), lambda z: tf.where(z < level["python"] * variable, 1.0, 0.0), T=None
+    )
+    assert np.max(dist.sample(200, seed=seed)) > 0.9
+    level["python"] = 0.5
+    assert np.max(dist.sample(200, seed=seed)) > 0.9
+    variable.assign(0.5)
+    assert np.max(dist.sample(200, seed=seed)) < 0.5
+
+
+def test_nan_candidates_are_blamed_on_the_proposal(seed):
+    loc = tf.Variable(0.0)
+    dist = Resampled(tfd.Normal(loc, 1.0), tf.sigmoid, T=5, validate_args=True)
+    loc.assign(np.nan)
+    with pytest.raises(ValueError, match="`proposal`.*Normal.*drew NaN"):
+        dist.sample(3, seed=seed)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`proposal`.*Normal.*drew NaN"):
+        tf.function(lambda: dist.sample(3, seed=seed))()
+
+
+@pytest.mark.parametrize(("n", "error"), [(-1, ValueError), (2.5, TypeError), ("a", TypeError)])
+def test_a_wrong_number_of_draws_is_named(n, error):
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=5)
+    with pytest.raises(error, match="`sample_shape`.*" + str(n)):
+        dist.sample(n)
+    with pytest.raises(error, match="`sample_shape`.*" + str(n)):
+        dist.sample_with_attempts(n)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [("abc", TypeError), (1.5, TypeError), (tf.constant(3), ValueError), ([1, 2, 3], ValueError)],
+)
+def test_a_wrong_seed_is_named(bad, error):
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=5)
+    with pytest.raises(error, match="`seed`.*Python int"):
+        dist.sample(2, seed=bad)
+
+
+def test_draws_pass_the_numerics_check_of_tensorflow():
+    """A process of its own: the check cannot be limited to one test."""
+    run_python(
+        """
+        import numpy as np, tensorflow as tf, tensorflow_probability as tfp
+        import tfp_lars
+        tf.debugging.enable_check_numerics()
+        tfd = tfp.distributions
+        for T in (5, None):
+            dist = tfp_lars.Resampled(
+                tfd.MultivariateNormalDiag(tf.zeros(3)), tfp_lars.AcceptanceNetwork((4,)), T=T)
+            assert np.all(np.isfinite(dist.sample(100, seed=1)))
+            assert np.all(np.isfinite(tf.function(lambda: dist.sample(100, seed=1))()))
+        """
+    )
+
+
+@pytest.mark.parametrize("T", [1, 2, 20, None])
+def test_draws_compile_with_xla(T, seed, num_samples=20_000):
+    """Uniform proposal: without truncation the CDF is z**2, with T it is (1 - w) z**2 + w z."""
+    dist = Resampled(tfd.Uniform(), lambda z: z, T=T)
+    draw = tf.function(lambda: dist.sample_with_attempts(num_samples, seed=seed), jit_compile=True)
+    z, attempts = (x.numpy() for x in draw())
+    weight = 0.5 ** (T - 1) if T else 0.0
+    z = np.sort(z)
+    gap = np.max(np.abs((1 - weight) * z**2 + weight * z - np.arange(num_samples) / num_samples))
+    assert gap < dkw_band(num_samples)
+    mean = 2.0 * (1.0 - 0.5**T) if T else 2.0
+    assert abs(np.mean(attempts) - mean) < normal_bound() * np.sqrt(2.0 / num_samples)
+    assert len(np.unique(z)) > 0.99 * num_samples
+
+
+def test_batches_and_networks_compile_with_xla(seed):
+    proposal = tfd.MultivariateNormalDiag(tf.zeros([2, 3]), [[1.0] * 3, [2.0] * 3])
+    dist = Resampled(proposal, AcceptanceNetwork((4,)), T=10)
+    z = tf.function(lambda: dist.sample(500, seed=seed), jit_compile=True)()
+    assert z.shape == [500, 2, 3] and np.all(np.isfinite(z))
+    spread = np.std(z, axis=(0, 2))
+    assert spread[1] > 1.5 * spread[0]
+
+
+def test_xla_marks_draws_that_were_given_up(seed):
+    """XLA compiles no error messages."""
+    for proposal, missing in [
+        (tfd.Normal(0.0, 1.0), np.nan),
+        (tfd.Bernoulli(0.3), np.iinfo(np.int32).min),
+    ]:
+        never = lambda z: tf.zeros(tf.shape(z))  # noqa: E731
+        dist = Resampled(proposal, never, T=None, max_attempts=1000, normalizer=0.0)
+        draw = tf.function(lambda d=dist: d.sample_with_attempts(3, seed=seed), jit_compile=True)
+        z, attempts = draw()
+        np.testing.assert_array_equal(z, [missing] * 3)
+        np.testing.assert_array_equal(attempts, [0, 0, 0])

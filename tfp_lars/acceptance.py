@@ -214,7 +214,13 @@ class LogAcceptance(tf.Module):
 
     def __call__(self, z: tf.Tensor) -> tf.Tensor:
         """`log a(z)`, shape sample + batch, for `z` of shape sample + batch + event."""
-        value = self._check_values(self._evaluate(z), z)
+        return self._log(self._check_values(self._evaluate(z), z))
+
+    def unchecked(self, z: tf.Tensor) -> tf.Tensor:
+        """The same without checks, for the sampler, which checks all values itself."""
+        return self._log(self._evaluate(z))
+
+    def _log(self, value: tf.Tensor) -> tf.Tensor:
         return tf.math.log_sigmoid(value) if self.in_logits else _log_probability(value)
 
     def _evaluate(self, z: tf.Tensor) -> tf.Tensor:

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import noise
+from tfp_lars import _proposal_draws
+from tfp_lars._seeds import stateless_seed
 from tfp_lars.density import log_add_exp
-from tfp_lars.sampler import stateless_seed
 
 __all__ = ["CompiledSums", "LogNormalizer", "MovingAverage", "estimate_log_normalizer"]
 
@@ -215,7 +215,9 @@ class MovingAverage(tf.Module):
         by_value = tf.logical_and(held, tf.logical_not(fresh))
 
         def current():
-            draws = noise.sample(proposal, self.num_samples, self._seed_of(num_updates))
+            draws = _proposal_draws.sample(
+                proposal, self.num_samples, self._seed_of(num_updates), differentiable=True
+            )
             # Part of a gradient may come through draws that are not reparameterized, say those of
             # a mixture; the score function has that part, too.
             draws = tf.stop_gradient(draws) if self.score_function else draws
@@ -466,7 +468,9 @@ class CompiledSums:
         dist = self._dist
 
         def add_batch(i, largest, total, total_of_squares):
-            z = noise.sample(dist.proposal, batch_size, tf.random.fold_in(seed, first + i))
+            z = _proposal_draws.sample(
+                dist.proposal, batch_size, tf.random.fold_in(seed, first + i)
+            )
             log_accept = tf.cast(dist.accept_log_prob(z), tf.float64)
             new = tf.maximum(largest, tf.reduce_max(log_accept, axis=0))
             scaled = tf.exp(log_accept - new)

@@ -32,6 +32,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras
 
+from tfp_lars import _compat
 from tfp_lars.vae_marginal import vae_marginal
 from tfp_lars.vamp_prior import vamp_prior
 
@@ -307,7 +308,7 @@ def gaussian_mixture(
 # The parts of a flow.
 
 
-class _Flow(tfd.TransformedDistribution.__mro__[1]):
+class _Flow(_compat.TransformedDistribution):
     """A transformed distribution whose `log_prob` always follows the weights as they are now.
 
     TFP's bijectors remember what they computed for a tensor, and know nothing of variables: after

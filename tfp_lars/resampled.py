@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from tensorflow_probability.python.distributions.distribution import DiscreteDistributionMixin
 
-from tfp_lars import density, ownership, sampler
+from tfp_lars import _compat, _seeds, density, ownership
+from tfp_lars._compiled_sampler import CompiledSampler
 from tfp_lars.acceptance import LogAcceptance, SlicedAcceptance
-from tfp_lars.compiled_sampler import CompiledSampler
 from tfp_lars.normalizer import (
     CompiledSums,
     LogNormalizer,
@@ -35,7 +34,7 @@ _WRAPPERS = (
     tfd.Independent,
     tfd.Masked,
     tfd.Sample,
-    tfd.TransformedDistribution,
+    _compat.TransformedDistribution,
 )
 
 # Draws that show, at construction, whether `accept_fn` fits the proposal.
@@ -170,7 +169,13 @@ class Resampled(tfd.Distribution):
             )
             # A copy must share what was made here, not make it again.
             parameters["normalizer"] = self._normalizer
-            self._compiled = CompiledSampler(self)
+            self._sampler = CompiledSampler(
+                proposal,
+                self._log_accept.unchecked,
+                max_attempts=self._max_attempts,
+                complaint=self._log_accept.complaint,
+                validate_args=validate_args,
+            )
             self._compiled_sums = CompiledSums(self)
             self._ownership_checked = False
             super().__init__(
@@ -312,6 +317,7 @@ class Resampled(tfd.Distribution):
         Returns:
           samples: Shape sample + batch + event.
         """
+        _check_sample_shape(sample_shape)
         plain = isinstance(sample_shape, (int, np.integer)) and not kwargs.keys() - {"T"}
         if plain and tf.executing_eagerly():
             # TFP's detour by shapes of any rank costs several times the drawing of one sample.
@@ -333,6 +339,7 @@ class Resampled(tfd.Distribution):
           samples: Shape sample + batch + event.
           attempts: `int32`, shape sample + batch; at most `T`.
         """
+        _check_sample_shape(sample_shape)
         with self._name_and_control_scope(name):
             sample_shape, n = self._expand_sample_shape_to_vector(
                 tf.cast(sample_shape, tf.int32), "sample_shape"
@@ -492,11 +499,11 @@ class Resampled(tfd.Distribution):
     def _draw(self, n, seed, T=_UNSET):
         """`n` draws of each batch member, `[n] + B + event`, and their attempts, `[n] + B`."""
         T = self.T if T is _UNSET else _check_truncation("T", T)
-        seed = tfp.random.sanitize_seed(None) if seed is None else sampler.stateless_seed(seed)
+        seed = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
         if T == 1:
             attempts = tf.ones(tf.concat([[n], self.batch_shape_tensor()], 0), tf.int32)
             return tf.stop_gradient(self.proposal.sample(n, seed=seed)), attempts
-        return self._compiled(n, T or 0, seed)
+        return self._sampler(n, T or 0, seed)
 
     def _convert(self, z):
         return tf.convert_to_tensor(z, dtype=self.dtype, name="z")
@@ -553,7 +560,8 @@ def _draws_to_probe(proposal: tfd.Distribution) -> tf.Tensor | None:
     if slow or not tf.executing_eagerly():
         return None
     try:
-        return proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 0]))
+        with _compat.no_recording(), _compat.inference_mode():
+            return proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 0]))
     except Exception:  # Sampling may not be implemented, or not possible yet.
         return None
 
@@ -566,7 +574,7 @@ def _tangent_space_of(dist: tfd.Distribution) -> Callable | None:
     base = dist
     while isinstance(base, _WRAPPERS):
         base = base.distribution
-    if isinstance(base, DiscreteDistributionMixin):
+    if isinstance(base, _compat.DiscreteDistribution):
         return base._experimental_tangent_space
     return getattr(dist, "_experimental_tangent_space", None)
 
@@ -589,6 +597,17 @@ def _check_proposal(proposal: Any) -> None:
             f"`proposal` must have an event shape of known rank; that of {proposal.name!r} is "
             "unknown."
         )
+
+
+def _check_sample_shape(sample_shape: Any) -> None:
+    if tf.is_tensor(sample_shape) or isinstance(sample_shape, (tf.Variable, tf.TensorShape)):
+        return  # TFP checks these
+    shape = np.asarray(sample_shape)
+    expected = "must be a non-negative integer or a shape of such integers"
+    if shape.size and not np.issubdtype(shape.dtype, np.integer):
+        raise TypeError(f"`sample_shape` {expected}; got {sample_shape!r}.")
+    if np.any(shape < 0):
+        raise ValueError(f"`sample_shape` {expected}; got {sample_shape!r}.")
 
 
 def _check_truncation(name: str, T: Any) -> int | None:

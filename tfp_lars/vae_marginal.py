@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lars import ownership
-from tfp_lars.sampler import stateless_seed
+from tfp_lars._seeds import stateless_seed
 
 __all__ = ["VAEMarginal", "vae_marginal"]
 
