@@ -116,6 +116,17 @@ def test_slice_in_a_graph_by_a_tensor():
         np.testing.assert_allclose(log_prob(tf.constant(i), 0.3), expected[i], rtol=1e-6)
 
 
+def test_slice_of_a_batch_of_unknown_size():
+    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])])
+    def log_prob(loc, shift):
+        dist = Resampled(tfd.Normal(loc, 1.0), lambda z: tf.sigmoid(z - shift), normalizer=-0.7)
+        return dist.log_prob(0.3), dist[2].log_prob(0.3), dist[1:].log_prob(0.3)
+
+    whole, third, rest = log_prob(LOC[0], SHIFT[0])
+    np.testing.assert_allclose(third, whole[2], rtol=1e-6)
+    np.testing.assert_allclose(rest, whole[1:], rtol=1e-6)
+
+
 def test_slice_draws_from_its_members():
     """Hard thresholds: members accept disjoint ranges, so draws show whose they are."""
     lower = tf.constant([-9.0, -0.5, 0.5])

@@ -86,7 +86,7 @@ class AcceptanceNetwork(keras.Model):
             shape = (None, layer.units)
         self.built = True
 
-    def follow(self, dtype: tf.DType) -> None:
+    def _follow(self, dtype: tf.DType) -> None:
         """Makes a network that may still choose its precision compute in `float64`.
 
         Args:
@@ -197,7 +197,7 @@ class LogAcceptance(tf.Module):
         # A method or a partial of a network is that network, as far as variables go.
         network = ownership.network_of(accept_fn)
         if isinstance(network, AcceptanceNetwork):
-            network.follow(dtype)
+            network._follow(dtype)
         # A checkpoint would follow a Keras 3 network, too, but not into lists of its layers. Its
         # variables are listed instead, and so are held once.
         is_keras3 = isinstance(network, keras.Layer)
@@ -370,8 +370,9 @@ class SlicedAcceptance:
     remaining member, and their values are dropped.
 
     Args:
-      accept_fn: As given to the unsliced distribution.
-      batch_shape: Static batch shape of the unsliced distribution.
+      accept_fn: Acceptance function of the unsliced distribution.
+      batch_shape: Batch shape of the unsliced distribution, a `tf.TensorShape`, or a tensor if it
+        is not static.
       index: Positions of the remaining members in the flattened batch, `int32`, of the batch shape
         of the slice.
       event_ndims: Rank of an event.
@@ -380,7 +381,7 @@ class SlicedAcceptance:
     def __init__(
         self,
         accept_fn: Callable,
-        batch_shape: tf.TensorShape,
+        batch_shape: tf.TensorShape | tf.Tensor,
         index: tf.Tensor,
         event_ndims: int,
     ):
@@ -390,27 +391,33 @@ class SlicedAcceptance:
         self._event_ndims = event_ndims
 
     @classmethod
-    def of(cls, accept_fn: Callable, batch_shape: tf.TensorShape, slices, event_ndims: int):
+    def of(
+        cls,
+        accept_fn: Callable,
+        batch_shape: tf.TensorShape | tf.Tensor,
+        slices: tuple,
+        event_ndims: int,
+    ) -> SlicedAcceptance:
         """The acceptance function of `dist[slices]`.
 
         Args:
           accept_fn: Acceptance function of `dist`; may itself be a `SlicedAcceptance`.
-          batch_shape: Static batch shape of `dist`, fully defined.
-          slices: Tuple of what `dist.__getitem__` takes.
+          batch_shape: Batch shape of `dist`, as in the constructor.
+          slices: What `dist.__getitem__` takes, as a tuple.
           event_ndims: Rank of an event.
         """
         if isinstance(accept_fn, cls):
             index = accept_fn._index[slices]
             return cls(accept_fn.accept_fn, accept_fn._batch_shape, index, event_ndims)
-        index = tf.reshape(tf.range(batch_shape.num_elements()), batch_shape)[slices]
-        return cls(accept_fn, batch_shape, index, event_ndims)
+        positions = tf.range(tf.reduce_prod(batch_shape))
+        return cls(accept_fn, batch_shape, tf.reshape(positions, batch_shape)[slices], event_ndims)
 
     def __call__(self, z: tf.Tensor) -> tf.Tensor:
         """What `accept_fn` returns for the remaining members, shape sample + batch."""
         return self.evaluate(self.accept_fn, tf.convert_to_tensor(z))
 
     def evaluate(self, function: Callable[[tf.Tensor], tf.Tensor], z: tf.Tensor) -> tf.Tensor:
-        """`function`, called on the whole batch, at the remaining members.
+        """Calls `function` on the whole batch and returns its values at the remaining members.
 
         Args:
           function: Takes shape sample + whole batch + event, returns sample + whole batch.
@@ -419,9 +426,9 @@ class SlicedAcceptance:
         Returns:
           value: Shape sample + batch.
         """
-        num_members = self._batch_shape.num_elements()
+        num_members = tf.reduce_prod(self._batch_shape)
         event_axis = z.shape.rank - self._event_ndims
-        axis = event_axis - self._index.shape.rank
+        axis = event_axis - self._index.shape.rank  # of the members, flattened
         sample, event = tf.shape(z)[:axis], tf.shape(z)[event_axis:]
         whole_shape = tf.concat([sample, self._batch_shape, event], 0)
         if self._index.shape.num_elements() == 0:
@@ -433,7 +440,8 @@ class SlicedAcceptance:
             )
             members = tf.reshape(z, tf.concat([sample, tf.shape(index), event], 0))
             whole = tf.reshape(tf.gather(members, source, axis=axis), whole_shape)
-        whole.set_shape([*z.shape[:axis], *self._batch_shape, *z.shape[event_axis:]])
+        if isinstance(self._batch_shape, tf.TensorShape):
+            whole.set_shape([*z.shape[:axis], *self._batch_shape, *z.shape[event_axis:]])
         value = tf.reshape(function(whole), tf.concat([sample, [num_members]], 0))
         return tf.gather(value, self._index, axis=axis)
 

@@ -86,8 +86,16 @@ class Resampled(tfd.Distribution):
     #### Batches
 
     Each member of the proposal's batch has its own Z and its own stream of draws. The cost of
-    sampling is set by the member with the smallest Z. `accept_fn` sees all members; a slice of
-    the batch shows it fewer of them.
+    sampling is set by the member with the smallest Z. `accept_fn` receives all members, so it may
+    treat them differently. After slicing it still does: a slice calls it on the whole batch and
+    keeps the values of the members that remain. A Keras network receives one flat batch and cannot
+    tell members apart; a slice calls it on the remaining members only.
+
+    #### Support
+
+    `log_prob` is -inf wherever the proposal's is, whatever a(z) is there. A transformation of a
+    discrete proposal adds no Jacobian term, also if the proposal is `tfd.Independent`,
+    `tfd.Sample` or another wrapper, for which TFP alone adds one.
 
     #### Variables
 
@@ -122,8 +130,11 @@ class Resampled(tfd.Distribution):
           accept_fn: The acceptance probability a(z), in [0, 1]: a function, a Keras 3 or tf_keras
             model, or a `tf.Module`. It gets `z` of shape sample + batch + event and returns shape
             sample + batch, or the same with a trailing 1. A Keras model gets one flat batch,
-            shape `[N]` + event (`[N, 1]` for scalar events). If it has a method `logits`, that is
-            called instead.
+            shape `[N]` + event (`[N, 1]` for scalar events). If its class has a method `logits`,
+            that is called instead. In eager mode the constructor calls it on a few draws from the
+            proposal and checks what it returns. Sampling and estimating Z trace it once, as
+            `tf.function` does: Python values that it reads are fixed then. Use a `tf.Variable`
+            for a value that changes.
           T: How many proposals a draw may take, the last of them kept untested: an integer of at
             least 1, or `None` (also `math.inf`) for no limit.
           from_logits: Whether `accept_fn` returns logits instead of probabilities.
@@ -201,7 +212,7 @@ class Resampled(tfd.Distribution):
 
     @property
     def accept_fn(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """The acceptance function, as it was given."""
+        """The acceptance function, as it was given. In a slice, that of the remaining members."""
         return self._accept_fn
 
     @property
@@ -366,7 +377,7 @@ class Resampled(tfd.Distribution):
         return type(self)(**{**self.parameters, **override_parameters_kwargs})
 
     def __getitem__(self, slices) -> Resampled:
-        """Slices the batch; needs a fixed log Z and a static batch shape."""
+        """Slices the batch; needs a fixed log Z."""
         if isinstance(self._normalizer, MovingAverage):
             raise ValueError(
                 "`normalizer` is a MovingAverage, which cannot be sliced with the batch: "
@@ -375,9 +386,9 @@ class Resampled(tfd.Distribution):
         slices = tuple(slices) if isinstance(slices, (list, tuple)) else (slices,)
         accept_fn = self.accept_fn
         if self._log_accept.sees_members:
-            accept_fn = SlicedAcceptance.of(
-                accept_fn, self.batch_shape, slices, self.event_shape.rank
-            )
+            static = self.batch_shape.is_fully_defined()
+            batch_shape = self.batch_shape if static else self.batch_shape_tensor()
+            accept_fn = SlicedAcceptance.of(accept_fn, batch_shape, slices, self.event_shape.rank)
         return self.copy(
             proposal=self.proposal[slices],
             accept_fn=accept_fn,
