@@ -20,11 +20,11 @@ LOGITS = (Z @ KERNEL)[..., 0] - 0.7
 LOG_ACCEPT = -np.log1p(np.exp(-LOGITS.astype(np.float64)))
 
 
-def linear(framework, activation):
+def linear(framework, activation, bias=-0.7):
     """A network with the logits above, in Keras 3 or tf_keras."""
     layer = framework.layers.Dense(1, activation=activation)
     net = framework.Sequential([framework.layers.Input((D,)), layer])
-    layer.set_weights([KERNEL, np.array([-0.7], np.float32)])
+    layer.set_weights([KERNEL, np.array([bias], np.float32)])
     return net
 
 
@@ -88,6 +88,76 @@ class ListOfLayers(keras.Model):
         return self.blocks[0](z)
 
 
+class LayerNamedLogits(keras.Model):
+    """An attribute is not a method, even if it can be called."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = linear(keras, None, bias=0.3)
+
+    def call(self, z):
+        return keras.ops.sigmoid(self.logits(z) - 1.0)
+
+
+class TfKerasLayerNamedLogits(tf_keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.logits = linear(tf_keras, None, bias=0.3)
+
+    def call(self, z):
+        return tf.sigmoid(self.logits(z) - 1.0)
+
+
+class ModuleAttributeNamedLogits(Module):
+    def __init__(self):
+        super().__init__()
+        self.logits = lambda z: pytest.fail("`__call__` should be called")
+
+
+class LogitsOnceTraced(WithLogits):
+    @tf.function
+    def logits(self, z):
+        return self.raw(z)
+
+
+class Holder(tf.Module):
+    """A module that is called through a Keras 3 network, wherever it keeps it."""
+
+    def __init__(self, held, find):
+        super().__init__()
+        self.held = held
+        self._find = find
+
+    def __call__(self, z):
+        flat = tf.reshape(z, [-1, D])
+        return tf.reshape(self._find(self.held)(flat), tf.shape(z)[:-1])
+
+
+def holder_of_lazy_network():
+    bias = keras.initializers.Constant(-0.7)
+    kernel = keras.initializers.Constant(KERNEL)
+    layer = keras.layers.Dense(1, "sigmoid", kernel_initializer=kernel, bias_initializer=bias)
+    return Holder(keras.Sequential([layer]), lambda net: net)
+
+
+class ListOfLayersCalled(ListOfLayers):
+    def call(self, z):
+        return keras.ops.sigmoid(self.logits(z))
+
+
+class Plain:
+    """Neither a module nor a layer."""
+
+    def __init__(self):
+        self.net = linear(keras, "sigmoid")
+
+    def __call__(self, z):
+        return tf.reshape(self.net(tf.reshape(z, [-1, D])), tf.shape(z)[:-1])
+
+    def probabilities(self, z):
+        return self(z)
+
+
 # name: (constructor, from_logits); each has two trainable variables.
 KINDS = {
     "keras 3 probabilities": (lambda: linear(keras, "sigmoid"), False),
@@ -107,6 +177,37 @@ KINDS = {
     "closure with trailing 1": (lambda: closure(trailing_one=True), False),
     "partial": (logits_partial, True),
     "tf.function": (lambda: tf.function(closure()), False),
+    "keras 3 layer named logits": (LayerNamedLogits, False),
+    "tf_keras layer named logits": (TfKerasLayerNamedLogits, False),
+    "module with an attribute named logits": (ModuleAttributeNamedLogits, False),
+    "module with logits as tf.function": (LogitsOnceTraced, False),
+    "module with a keras 3 network": (
+        lambda: Holder(linear(keras, "sigmoid"), lambda net: net),
+        False,
+    ),
+    "module with a lazy keras 3 network": (holder_of_lazy_network, False),
+    "module with a list of keras 3 networks": (
+        lambda: Holder([[linear(keras, "sigmoid")]], lambda nets: nets[0][0]),
+        False,
+    ),
+    "module with a dict of keras 3 networks": (
+        lambda: Holder({"a": (linear(keras, "sigmoid"),)}, lambda nets: nets["a"][0]),
+        False,
+    ),
+    "module with a module with a keras 3 network": (
+        lambda: Holder(Holder(linear(keras, "sigmoid"), lambda net: net), lambda m: m.held),
+        False,
+    ),
+    "module with a keras 3 list of layers": (
+        lambda: Holder(ListOfLayersCalled(), lambda net: net),
+        False,
+    ),
+    "module with a keras 3 network twice": (
+        lambda: Holder([net := linear(keras, "sigmoid"), net.layers[0], net], lambda nets: nets[0]),
+        False,
+    ),
+    "plain object": (Plain, False),
+    "bound method of a plain object": (lambda: Plain().probabilities, False),
 }
 
 
@@ -242,3 +343,90 @@ def test_hard_rules_have_gradients_of_zero_not_nan():
         value = tf.reduce_sum(dist.log_prob([-1.0, 1.0]))
     assert np.isfinite(tape.gradient(value, scale))
     assert dist.copy(T=None).log_prob(-1.0) == -np.inf
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        (10, r"`hidden_units` must be a sequence of integers; got 10.*pass `\(10,\)`"),
+        (np.int64(10), r"`hidden_units`.*pass `\(10,\)`"),
+        ((10.5,), r"`hidden_units` must be a sequence of integers; got \(10.5,\)"),
+        ("10", "`hidden_units` must be a sequence of integers; got '10'"),
+        (None, "`hidden_units` must be a sequence of integers; got None"),
+    ],
+)
+def test_acceptance_network_names_a_wrong_argument(units, message):
+    with pytest.raises(TypeError, match=message):
+        AcceptanceNetwork(units)
+
+
+@pytest.fixture(params=["mixed_float16", "mixed_bfloat16"])
+def policy(request):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_dtype_policy(before)
+
+
+def test_acceptance_network_returns_single_precision_under_mixed_policies(policy, tmp_path):
+    net = AcceptanceNetwork((8,))
+    dist = Resampled(tfd.MultivariateNormalDiag(tf.zeros(2)), net)
+    z = tf.random.stateless_normal([5, 2], [1, 2])
+    assert net.logits(z).dtype == net(z).dtype == tf.float32
+    assert net.compute_dtype == policy.removeprefix("mixed_")
+    assert {v.dtype for v in dist.trainable_variables} == {tf.float32}
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(dist.log_prob(z))
+    assert value.dtype == tf.float32
+    assert all(g.dtype == tf.float32 for g in tape.gradient(value, dist.trainable_variables))
+    assert dist.sample(3, seed=1).dtype == tf.float32
+    net.save(tmp_path / "net.keras")
+    loaded = keras.saving.load_model(tmp_path / "net.keras")
+    assert loaded.compute_dtype == net.compute_dtype
+    np.testing.assert_array_equal(loaded(z), net(z))
+
+
+def float64_proposal():
+    return tfd.MultivariateNormalDiag(tf.zeros(2, tf.float64))
+
+
+def test_acceptance_network_follows_a_double_precision_proposal(tmp_path):
+    net = AcceptanceNetwork((4,))
+    dist = Resampled(float64_proposal(), net, normalizer=-1.0)
+    z = dist.sample(5, seed=1)
+    assert {v.dtype for v in dist.trainable_variables} == {tf.float64}
+    kernel, bias, out, offset = [v.numpy() for v in net.variables]
+    logits = (np.tanh(z @ kernel + bias) @ out + offset)[:, 0]
+    np.testing.assert_allclose(dist.accept_log_prob(z), -np.log1p(np.exp(-logits)), rtol=1e-13)
+    assert dist.log_prob(z).dtype == tf.float64
+    net.save(tmp_path / "net.keras")
+    loaded = keras.saving.load_model(tmp_path / "net.keras")
+    np.testing.assert_array_equal(loaded(z), net(z))
+    assert loaded.dtype == "float64"
+    assert AcceptanceNetwork.from_config(net.get_config()).dtype == "float64"
+
+
+def built_network():
+    net = AcceptanceNetwork((4,))
+    net.build((None, 2))
+    return net
+
+
+@pytest.mark.parametrize(
+    "make",
+    [built_network, lambda: AcceptanceNetwork((4,), dtype="float32")],
+    ids=["built", "explicit"],
+)
+def test_acceptance_network_that_has_its_precision_keeps_it(make):
+    net = make()
+    dist = Resampled(float64_proposal(), net)
+    assert {v.dtype for v in dist.trainable_variables} == {tf.float32}
+    z = dist.sample(3, seed=1)
+    assert dist.accept_log_prob(z).dtype == dist.log_prob(z).dtype == tf.float64
+
+
+def test_acceptance_network_in_double_precision_serves_a_single_precision_proposal():
+    net = AcceptanceNetwork((4,), dtype="float64")
+    dist = Resampled(tfd.MultivariateNormalDiag(tf.zeros(2)), net)
+    assert dist.log_prob(dist.sample(3, seed=1)).dtype == tf.float32
+    assert {v.dtype for v in dist.trainable_variables} == {tf.float64}

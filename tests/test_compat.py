@@ -21,6 +21,12 @@ def test_transformed_distribution_is_the_plain_base_class():
     assert issubclass(tfd.TransformedDistribution, _compat.TransformedDistribution)
 
 
+def test_discrete_distribution_marks_discrete_distributions():
+    discrete = [tfd.Bernoulli(0.5, dtype=tf.float32), tfd.Poisson(1.0), tfd.Categorical([0.0, 0.0])]
+    assert all(isinstance(dist, _compat.DiscreteDistribution) for dist in discrete)
+    assert not isinstance(tfd.Normal(0.0, 1.0), _compat.DiscreteDistribution)
+
+
 def test_in_autobatched_joint_distribution():
     seen = []
 

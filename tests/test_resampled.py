@@ -256,8 +256,20 @@ def test_nested_resampling_multiplies_the_acceptances():
     assert outer.sample(3, seed=1).shape == [3]
 
 
+spoiled = tf.Variable(False, trainable=False)  # What is wrong from the start shows at construction.
+
+
 def logits_net(z):
-    return 5.0 * z
+    return tf.where(spoiled, 5.0 * z, 0.5)
+
+
+def nan_net(z):
+    return tf.where(spoiled, z / 0.0 * 0.0, 0.5)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_spoiled():
+    spoiled.assign(False)
 
 
 BAD_CONSTRUCTIONS = {
@@ -269,7 +281,7 @@ BAD_CONSTRUCTIONS = {
     "proposal class, not instance": (
         lambda: Resampled(tfd.Normal, gentle),
         TypeError,
-        "`proposal` must be a TFP distribution",
+        r"`proposal` must be a TFP distribution; got the class Normal.*`Normal\(\.\.\.\)`",
     ),
     "joint proposal": (
         lambda: Resampled(
@@ -292,12 +304,12 @@ BAD_CONSTRUCTIONS = {
     "accept_fn of the wrong shape": (
         lambda: Resampled(tfd.MultivariateNormalDiag(tf.zeros(5)), tf.sigmoid),
         ValueError,
-        r"`accept_fn` returned shape \(2, 5\).*expected \(2,\)",
+        r"`accept_fn` returned shape \(16, 5\).*expected \(16,\)",
     ),
     "network of the wrong shape": (
         lambda: Resampled(tfd.MultivariateNormalDiag(tf.zeros(5)), keras.layers.Dense(3)),
         ValueError,
-        r"`accept_fn` returned shape \(2, 3\).*expected \(2,\)",
+        r"`accept_fn` returned shape \(16, 3\).*expected \(16,\)",
     ),
     "accept_fn of one number": (
         lambda: Resampled(tfd.Normal(0.0, 1.0), tf.reduce_mean),
@@ -305,7 +317,7 @@ BAD_CONSTRUCTIONS = {
         r"`accept_fn` returned shape \(\)",
     ),
     "accept_fn of another type": (
-        lambda: Resampled(tfd.Normal(tf.constant(0.0, tf.float64), 1.0), AcceptanceNetwork()),
+        lambda: Resampled(tfd.Normal(tf.constant(0.0, tf.float64), 1.0), keras.layers.Dense(1)),
         TypeError,
         "`accept_fn` returned float32 for a proposal of float64.*dtype='float64'",
     ),
@@ -313,6 +325,64 @@ BAD_CONSTRUCTIONS = {
         lambda: Resampled(tfd.Poisson(1.0), lambda k: tf.cast(k > 1.0, tf.int32)),
         TypeError,
         "`accept_fn` returned int32",
+    ),
+    "accept_fn of one class": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), AcceptanceNetwork),
+        TypeError,
+        r"`accept_fn` is the class AcceptanceNetwork; pass an instance.*Network\(\.\.\.\)",
+    ),
+    "accept_fn of another class": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), keras.Sequential),
+        TypeError,
+        "`accept_fn` is the class Sequential; pass an instance",
+    ),
+    "accept_fn of None": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), lambda z: None),
+        TypeError,
+        "`accept_fn` must return a tensor.*object of type NoneType",
+    ),
+    "accept_fn of strings": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), lambda z: "high"),
+        TypeError,
+        "`accept_fn` returned string",
+    ),
+    "accept_fn of a dict": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), lambda z: {"a": tf.sigmoid(z)}),
+        TypeError,
+        "`accept_fn` must return a tensor.*of type dict",
+    ),
+    "accept_fn of a pair": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), lambda z: (tf.sigmoid(z), tf.zeros([3]))),
+        TypeError,
+        "`accept_fn` must return a tensor.*of type tuple",
+    ),
+    "accept_fn of truth values": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), lambda z: z > 0.0),
+        TypeError,
+        "`accept_fn` returned bool",
+    ),
+    "accept_fn of logits": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), lambda z: 5.0 * z),
+        ValueError,
+        r"`accept_fn` must return probabilities in \[0, 1\], but returned values from -10\.08 to "
+        r"7\.905 for 16 draws from the proposal.*pass from_logits=True",
+    ),
+    "accept_fn of NaN": (
+        lambda: Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 1.0, np.nan, 0.5)),
+        ValueError,
+        "`accept_fn` returned NaN for 1 of 16 draws from the proposal",
+    ),
+    "logits of NaN": (
+        lambda: Resampled(
+            tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 1.0, np.nan, 50.0), from_logits=True
+        ),
+        ValueError,
+        "`accept_fn` returned NaN for 1 of 16 draws from the proposal",
+    ),
+    "proposal of NaN": (
+        lambda: Resampled(tfd.Normal([0.0, np.nan], 1.0), gentle),
+        ValueError,
+        "`proposal` draws NaN in 16 of 32 draws. Check its parameters",
     ),
     "log Z above 0": (
         lambda: make(normalizer=0.3),
@@ -365,13 +435,13 @@ BAD_CALLS = {
     ),
     "NaN": (
         lambda d: d.log_prob(Z),
-        lambda z: z / 0.0 * 0.0,
+        nan_net,
         ValueError,
         "`accept_fn`.*NaN",
     ),
     "draws with NaN": (
         lambda d: d.sample(100, seed=1),
-        lambda z: z / 0.0 * 0.0,
+        nan_net,
         ValueError,
         "`accept_fn`.*NaN",
     ),
@@ -412,15 +482,17 @@ BAD_CALLS = {
 def test_bad_call_is_explained_and_changes_nothing(case):
     call, fn, error, message = BAD_CALLS[case]
     dist = Resampled(tfd.Normal(0.0, 1.0), fn)
+    spoiled.assign(True)
     with pytest.raises(error, match=message):
         call(dist)
     assert dist.normalizer.num_updates == 0
     assert np.isnan(dist.normalizer.log_z)
 
 
-@pytest.mark.parametrize("fn", [logits_net, lambda z: z / 0.0 * 0.0], ids=["outside", "NaN"])
+@pytest.mark.parametrize("fn", [logits_net, nan_net], ids=["outside", "NaN"])
 def test_graphs_check_values_when_asked_to(fn):
     dist = Resampled(tfd.Normal(0.0, 1.0), fn, validate_args=True)
+    spoiled.assign(True)
     for method, kwargs in ((dist.log_prob, {"value": Z}), (dist.sample, {"sample_shape": 100})):
         with pytest.raises(tf.errors.InvalidArgumentError, match="accept_fn"):
             tf.function(method)(**kwargs)
@@ -450,3 +522,49 @@ def test_discrete_proposal_and_acceptance_of_two_precisions_are_refused():
     )
     with pytest.raises(TypeError, match="`accept_fn` returned float64.*float32"):
         dist.log_prob([0, 1])
+
+
+def test_first_draws_for_z_are_checked_too():
+    """Of 1024 draws a few lie above 2.5, of the 16 at construction and of z none."""
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 2.5, 1.5, 0.5))
+    with pytest.raises(ValueError, match="values from 0.5 to 1.5 for 1024 values"):
+        dist.log_prob(0.0)
+    assert dist.normalizer.num_updates == 0
+
+
+def test_values_are_not_checked_at_construction_inside_a_graph():
+    @tf.function
+    def log_prob(z):
+        return Resampled(tfd.Normal(0.0, 1.0), lambda z: 5.0 * z, normalizer=-1.0).log_prob(z)
+
+    assert log_prob(tf.constant(Z)).shape == [3]
+
+
+def test_values_are_not_checked_where_the_proposal_does_not_sample():
+    class Density(tfd.Normal):
+        def _sample_n(self, n, seed=None):
+            raise NotImplementedError
+
+    dist = Resampled(Density(0.0, 1.0), gentle, normalizer=-1.2)
+    np.testing.assert_allclose(dist.log_prob(Z), make(normalizer=-1.2).log_prob(Z), rtol=1e-6)
+
+
+def test_autoregressive_flow_draws_nothing_at_construction(monkeypatch):
+    """Its draws take a pass through the network for each dimension."""
+    flow = tfd_lars.proposals.masked_autoregressive_flow(2)
+    monkeypatch.setattr(type(flow), "sample", lambda *_, **__: pytest.fail("drew"))
+    Resampled(flow, AcceptanceNetwork((3,)))
+
+
+def test_checks_at_construction_leave_the_random_state_alone():
+    states = []
+    for build in (False, True):
+        tf.random.set_seed(1)
+        if build:
+            make()
+        states.append(tf.random.normal([3]).numpy())
+    np.testing.assert_array_equal(*states)
+
+
+def test_log_prob_of_nan_is_nan():
+    assert np.isnan(make(normalizer=-1.2).log_prob([0.0, np.nan])[1])

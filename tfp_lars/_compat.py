@@ -16,9 +16,11 @@ from keras.src.backend.common import global_state
 from keras.src.layers.layer import CallContext
 from tensorflow.python.eager import record
 from tensorflow.python.ops import control_flow_util
+from tensorflow_probability.python.distributions.distribution import DiscreteDistributionMixin
 from tf_keras.src.engine import base_layer_utils
 
 __all__ = [
+    "DiscreteDistribution",
     "TransformedDistribution",
     "allocate",
     "in_autobatched_joint_distribution",
@@ -32,6 +34,10 @@ __all__ = [
 # `tfd.TransformedDistribution` is a composite tensor if all of its parts are. Parents of such a
 # subclass lose its variables. This is the base class, which is never a composite tensor.
 TransformedDistribution = tfp.distributions.TransformedDistribution.__mro__[1]
+
+# TFP's discrete distributions inherit from this class. No public attribute marks them, and their
+# dtype is often floating.
+DiscreteDistribution = DiscreteDistributionMixin
 
 
 def in_autobatched_joint_distribution() -> bool:

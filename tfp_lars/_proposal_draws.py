@@ -17,6 +17,9 @@ __all__ = ["sample", "standard_normal"]
 
 tfd = tfp.distributions
 
+# Draws at a time from proposals that need a static number.
+_CHUNK = 256
+
 
 def sample(
     proposal: tfd.Distribution,
@@ -41,7 +44,7 @@ def sample(
       z: Shape `[n]` + batch + event.
     """
     if tf.config.get_visible_devices("GPU") or not _is_gaussian_at_heart(proposal):
-        return proposal.sample(n, seed=seed)
+        return _plain_sample(proposal, n, seed)
     return _sample(proposal, n, seed, differentiable)
 
 
@@ -71,6 +74,23 @@ def standard_normal(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType = tf.floa
     angle = y * (np.pi * 2.0 ** (1 - num_bits))
     z = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=0)
     return tf.reshape(z[:size], shape)
+
+
+def _plain_sample(proposal: tfd.Distribution, n: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    try:
+        return proposal.sample(n, seed=seed)
+    except TypeError:
+        if tf.get_static_value(n) is not None:
+            raise
+    # LKJ and CholeskyLKJ of TFP 0.25 need a static number of draws. Dropping the rest is exact.
+    num_chunks = (n + _CHUNK - 1) // _CHUNK
+    chunks = tf.map_fn(
+        lambda i: proposal.sample(_CHUNK, seed=tf.random.fold_in(seed, i)),
+        tf.range(num_chunks),
+        fn_output_signature=proposal.dtype,
+    )
+    z = tf.reshape(chunks, tf.concat([[num_chunks * _CHUNK], tf.shape(chunks)[2:]], 0))
+    return tf.ensure_shape(z[:n], [None, *proposal.batch_shape, *proposal.event_shape])
 
 
 def _is_gaussian_at_heart(proposal: tfd.Distribution) -> bool:

@@ -18,7 +18,14 @@ import keras
 import tensorflow as tf
 import tf_keras
 
-__all__ = ["build_networks", "keras3_layers", "network_of", "tf_variables", "warn_if_not_owned"]
+__all__ = [
+    "build_networks",
+    "keras3_layers",
+    "network_of",
+    "tf_variables",
+    "variables_in_keras3_layers",
+    "warn_if_not_owned",
+]
 
 
 def tf_variables(layer: keras.Layer) -> list[tf.Variable]:
@@ -37,6 +44,22 @@ def keras3_layers(module: tf.Module) -> list[keras.Layer]:
             if isinstance(leaf, keras.Layer):
                 found[id(leaf)] = leaf
     return list(found.values())
+
+
+def variables_in_keras3_layers(module: tf.Module) -> tuple[list[tf.Variable], list[tf.Variable]]:
+    """The variables of Keras 3 layers that a module holds, once each.
+
+    Returns:
+      reached: Those that a checkpoint of `module` holds, although `module.variables` lacks them.
+      missed: Those that it does not hold, either. They belong to layers in lists of a Keras layer.
+    """
+    tracked = {id(part) for part in tf.train.TrackableView(module).descendants()}
+    reached, missed = {}, {}
+    for layer in keras3_layers(module):
+        for v, variable in zip(layer.variables, tf_variables(layer), strict=True):
+            is_tracked = id(v) in tracked or id(variable) in tracked
+            (reached if is_tracked else missed)[id(variable)] = variable
+    return list(reached.values()), list(missed.values())
 
 
 def network_of(function: Callable) -> Any:

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _seeds, density, ownership
+from tfp_lars import _compat, _seeds, density, ownership
 from tfp_lars._compiled_sampler import CompiledSampler
-from tfp_lars.acceptance import LogAcceptance
+from tfp_lars.acceptance import LogAcceptance, SlicedAcceptance
 from tfp_lars.normalizer import (
     CompiledSums,
     LogNormalizer,
@@ -22,9 +22,23 @@ from tfp_lars.normalizer import (
 
 __all__ = ["Resampled", "ResampledDistribution"]
 
+tfb = tfp.bijectors
 tfd = tfp.distributions
 
 _UNSET = object()
+
+# Distributions that are discrete if what they wrap is.
+_WRAPPERS = (
+    tfd.BatchBroadcast,
+    tfd.BatchReshape,
+    tfd.Independent,
+    tfd.Masked,
+    tfd.Sample,
+    _compat.TransformedDistribution,
+)
+
+# Draws that show, at construction, whether `accept_fn` fits the proposal.
+_NUM_PROBES = 16
 
 
 class Resampled(tfd.Distribution):
@@ -72,8 +86,16 @@ class Resampled(tfd.Distribution):
     #### Batches
 
     Each member of the proposal's batch has its own Z and its own stream of draws. The cost of
-    sampling is set by the member with the smallest Z. `accept_fn` sees all members; a slice of
-    the batch shows it fewer of them.
+    sampling is set by the member with the smallest Z. `accept_fn` receives all members, so it may
+    treat them differently. After slicing it still does: a slice calls it on the whole batch and
+    keeps the values of the members that remain. A Keras network receives one flat batch and cannot
+    tell members apart; a slice calls it on the remaining members only.
+
+    #### Support
+
+    `log_prob` is -inf wherever the proposal's is, whatever a(z) is there. A transformation of a
+    discrete proposal adds no Jacobian term, also if the proposal is `tfd.Independent`,
+    `tfd.Sample` or another wrapper, for which TFP alone adds one.
 
     #### Variables
 
@@ -108,8 +130,11 @@ class Resampled(tfd.Distribution):
           accept_fn: The acceptance probability a(z), in [0, 1]: a function, a Keras 3 or tf_keras
             model, or a `tf.Module`. It gets `z` of shape sample + batch + event and returns shape
             sample + batch, or the same with a trailing 1. A Keras model gets one flat batch,
-            shape `[N]` + event (`[N, 1]` for scalar events). If it has a method `logits`, that is
-            called instead.
+            shape `[N]` + event (`[N, 1]` for scalar events). If its class has a method `logits`,
+            that is called instead. In eager mode the constructor calls it on a few draws from the
+            proposal and checks what it returns. Sampling and estimating Z trace it once, as
+            `tf.function` does: Python values that it reads are fixed then. Use a `tf.Variable`
+            for a value that changes.
           T: How many proposals a draw may take, the last of them kept untested: an integer of at
             least 1, or `None` (also `math.inf`) for no limit.
           from_logits: Whether `accept_fn` returns logits instead of probabilities.
@@ -137,12 +162,17 @@ class Resampled(tfd.Distribution):
                 for v in ownership.tf_variables(network)
             ]
             self._accept_fn = self._no_dependency(accept_fn)
+            draws = _draws_to_probe(proposal)
+            # Stands in for z outside the support. Parameters may move the support away from it
+            # later: then only gradients suffer, and only if a(z) has none there.
+            self._point = None if draws is None else draws[0].numpy()
             self._log_accept = LogAcceptance(
                 accept_fn,
                 from_logits=self._from_logits,
                 batch_shape=proposal.batch_shape,
                 event_shape=proposal.event_shape,
                 dtype=tf.as_dtype(proposal.dtype),
+                draws=draws,
                 validate_args=validate_args,
             )
             self._normalizer = _as_normalizer(
@@ -182,7 +212,7 @@ class Resampled(tfd.Distribution):
 
     @property
     def accept_fn(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """The acceptance function, as it was given."""
+        """The acceptance function, as it was given. In a slice, that of the remaining members."""
         return self._accept_fn
 
     @property
@@ -216,7 +246,7 @@ class Resampled(tfd.Distribution):
           log_accept: Shape sample + batch.
         """
         with self._name_and_control_scope(name):
-            return self._log_accept(self._broadcast_to_batch(self._convert(z)))
+            return self._log_accept_of(self._broadcast(self._convert(z)))
 
     def log_ratio(self, z: tf.Tensor, name: str = "log_ratio", **proposal_kwargs: Any) -> tf.Tensor:
         """`log p_T(z) - log pi(z)`: what resampling adds, without the proposal's density.
@@ -235,9 +265,9 @@ class Resampled(tfd.Distribution):
           log_ratio: Shape sample + batch; 0, and no update, when `T` is 1.
         """
         with self._name_and_control_scope(name):
-            z = self._convert(z)
+            z = self._broadcast(self._convert(z))
             if self.T == 1:
-                return tf.zeros_like(self._log_accept(self._broadcast_to_batch(z)))
+                return tf.zeros_like(self._log_accept_of(z))
             return self._log_ratio(z, None, proposal_kwargs)
 
     @property
@@ -353,7 +383,26 @@ class Resampled(tfd.Distribution):
                 "`normalizer` is a MovingAverage, which cannot be sliced with the batch: "
                 "`freeze()` the distribution first, then slice."
             )
-        return super().__getitem__(slices)
+        slices = tuple(slices) if isinstance(slices, (list, tuple)) else (slices,)
+        accept_fn = self.accept_fn
+        if self._log_accept.sees_members:
+            static = self.batch_shape.is_fully_defined()
+            batch_shape = self.batch_shape if static else self.batch_shape_tensor()
+            accept_fn = SlicedAcceptance.of(accept_fn, batch_shape, slices, self.event_shape.rank)
+        return self.copy(
+            proposal=self.proposal[slices],
+            accept_fn=accept_fn,
+            normalizer=self.log_normalizer[slices],
+        )
+
+    @property
+    def _experimental_tangent_space(self):
+        # TFP asks with `hasattr` whether there is one. Without it, a transformed discrete
+        # distribution gets a Jacobian term.
+        tangent_space = _tangent_space_of(self.proposal)
+        if tangent_space is None:
+            raise AttributeError("_experimental_tangent_space")
+        return tangent_space
 
     def _batch_shape(self):
         return self.proposal.batch_shape
@@ -380,41 +429,75 @@ class Resampled(tfd.Distribution):
         proposal's `log_prob`.
         """
         log_proposal = self.proposal.log_prob(z, **proposal_kwargs)
-        log_weight = None
         if target_log_prob is not None:
-            log_weight = log_proposal - self._check_target(target_log_prob, log_proposal)
+            target_log_prob = self._check_target(target_log_prob, log_proposal)
         if self.T == 1:
             return log_proposal
-        if log_proposal.dtype != self._log_accept.output_dtype:
+        dtype = self._log_accept.output_dtype
+        if log_proposal.dtype != dtype and log_proposal.dtype not in (tf.float16, tf.bfloat16):
             raise TypeError(
-                f"`accept_fn` returned {self._log_accept.output_dtype.name}, but the proposal's "
-                f"log_prob is {log_proposal.dtype.name}: `accept_fn` must return that, too."
+                f"`accept_fn` returned {dtype.name}, but the proposal's log_prob is "
+                f"{log_proposal.dtype.name}: `accept_fn` must return that, too."
             )
-        return log_proposal + self._log_ratio(z, log_weight, proposal_kwargs)
+        log_proposal_, result_dtype = tf.cast(log_proposal, dtype), log_proposal.dtype
+        # Outside the support a(z) may be anything, NaN too. It is evaluated elsewhere and dropped.
+        outside = log_proposal_ < dtype.min  # -inf
+        z = self._replace(self._broadcast(z), outside)
+        log_weight = None
+        if target_log_prob is not None:
+            log_weight = log_proposal_ - tf.cast(target_log_prob, dtype)
+            log_weight = tf.where(outside, log_proposal_, log_weight)
+        log_ratio = self._log_ratio(z, log_weight, proposal_kwargs)
+        log_prob = tf.where(outside, log_proposal_, log_proposal_ + log_ratio)
+        return tf.cast(log_prob, result_dtype)
+
+    def _replace(self, z, outside):
+        """`z` with a point of the support wherever `outside`, of shape sample + batch, is true."""
+        if self._point is None:
+            return z
+        for _ in range(self.event_shape.rank):
+            outside = outside[..., tf.newaxis]
+        return tf.ensure_shape(tf.where(outside, self._point, z), z.shape)
+
+    def _log_accept_of(self, z):
+        """`log a(z)` for broadcast `z` of any rank, even unknown; shape sample + batch."""
+        if z.shape.rank is not None:
+            return self._log_accept(z)
+        return self._with_lead_of(z, self._log_accept(self._with_one_sample_axis(z)))
 
     def _log_ratio(self, z, log_weight, proposal_kwargs):
-        """`log p_T(z) - log pi(z)`, of shape sample + batch."""
-        z = self._broadcast_to_batch(z)
+        """`log p_T(z) - log pi(z)` for broadcast `z`, of shape sample + batch."""
         if not isinstance(self._normalizer, MovingAverage):
-            log_accept = self._log_accept(z)
+            log_accept = self._log_accept_of(z)
             return density.log_ratio(
                 log_accept, tf.cast(self._normalizer, log_accept.dtype), self.T
             )
         self._warn_if_not_owned()
-        batch_shape = self.batch_shape_tensor()
-        batch_and_event = tf.concat([batch_shape, self.event_shape_tensor()], 0)
-        flat_z = tf.reshape(z, tf.concat([[-1], batch_and_event], 0))  # [R] + B + event
-        flat_z = tf.ensure_shape(flat_z, [None, *self.batch_shape, *self.event_shape])
         if log_weight is not None:
+            batch_shape = self.batch_shape_tensor()
             log_weight = tf.reshape(log_weight, tf.concat([[-1], batch_shape], 0))
         log_accept, log_z = self._normalizer.evaluate(
-            self._log_accept, self.proposal, flat_z, log_weight, proposal_kwargs
+            self._log_accept,
+            self.proposal,
+            self._with_one_sample_axis(z),
+            log_weight,
+            proposal_kwargs,
         )
-        lead_ndims = z.shape.rank - self.event_shape.rank
-        log_ratio = tf.reshape(
-            density.log_ratio(log_accept, log_z, self.T), tf.shape(z)[:lead_ndims]
-        )
-        return tf.ensure_shape(log_ratio, z.shape[:lead_ndims])
+        return self._with_lead_of(z, density.log_ratio(log_accept, log_z, self.T))
+
+    def _with_one_sample_axis(self, z):
+        """Broadcast `z` as shape `[R]` + batch + event."""
+        batch_and_event = tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
+        flat = tf.reshape(z, tf.concat([[-1], batch_and_event], 0))
+        return tf.ensure_shape(flat, [None, *self.batch_shape, *self.event_shape])
+
+    def _with_lead_of(self, z, values):
+        """`values` of shape `[R]` + batch as the sample and batch shape of broadcast `z`."""
+        event_ndims = self.event_shape.rank
+        values = tf.reshape(values, tf.shape(z)[: tf.rank(z) - event_ndims])
+        if z.shape.rank is None:
+            return values
+        return tf.ensure_shape(values, z.shape[: z.shape.rank - event_ndims])
 
     def _sample_n(self, n, seed=None, T=_UNSET):
         """`T` overrides the truncation for this call. The draws carry no gradient.
@@ -436,20 +519,26 @@ class Resampled(tfd.Distribution):
     def _convert(self, z):
         return tf.convert_to_tensor(z, dtype=self.dtype, name="z")
 
-    def _broadcast_to_batch(self, z):
-        """`z` with all of the batch dimensions, so that each member sees a z of its own."""
-        event_ndims = self.event_shape.rank
-        lead = z.shape[: z.shape.rank - event_ndims]
-        if self.batch_shape.rank == 0 or lead[-self.batch_shape.rank :] == self.batch_shape:
+    def _broadcast(self, z):
+        """`z` with all batch and event dimensions, so that each member sees a z of its own."""
+        expected = self.batch_shape.concatenate(self.event_shape)
+        if (
+            z.shape.rank is not None
+            and expected.is_fully_defined()
+            and z.shape[max(z.shape.rank - expected.rank, 0) :] == expected
+        ):
             return z
-        event_shape = tf.shape(z)[z.shape.rank - event_ndims :]
-        lead_shape = tf.broadcast_dynamic_shape(
-            tf.shape(z)[: z.shape.rank - event_ndims], self.batch_shape_tensor()
+        try:
+            static_shape = tf.broadcast_static_shape(z.shape, expected)
+        except ValueError:
+            raise ValueError(
+                f"`z` has shape {tuple(z.shape)}; expected sample shape + {tuple(expected)}, the "
+                "batch and event shape, or a shape that broadcasts to it."
+            ) from None
+        shape = tf.broadcast_dynamic_shape(
+            tf.shape(z), tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
         )
-        shape = tf.broadcast_static_shape(lead, self.batch_shape).concatenate(
-            z.shape[z.shape.rank - event_ndims :]
-        )
-        return tf.ensure_shape(tf.broadcast_to(z, tf.concat([lead_shape, event_shape], 0)), shape)
+        return tf.ensure_shape(tf.broadcast_to(z, shape), static_shape)
 
     def _check_target(self, target_log_prob, log_proposal):
         target_log_prob = tf.convert_to_tensor(target_log_prob, dtype_hint=log_proposal.dtype)
@@ -475,7 +564,38 @@ class Resampled(tfd.Distribution):
 ResampledDistribution = Resampled
 
 
+def _draws_to_probe(proposal: tfd.Distribution) -> tf.Tensor | None:
+    """A few draws, the same each time; `None` where there are none to be had."""
+    # Drawing from an autoregressive flow takes one pass for each dimension, seconds in eager mode.
+    slow = any(isinstance(part, tfb.MaskedAutoregressiveFlow) for part in proposal.submodules)
+    if slow or not tf.executing_eagerly():
+        return None
+    try:
+        with _compat.no_recording(), _compat.inference_mode():
+            return proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 0]))
+    except Exception:  # Sampling may not be implemented, or not possible yet.
+        return None
+
+
+def _tangent_space_of(dist: tfd.Distribution) -> Callable | None:
+    """TFP's hook for the tangent space of the support at a point; `None` if there is none.
+
+    TFP's wrappers lack it, also around a discrete distribution, where there is no Jacobian.
+    """
+    base = dist
+    while isinstance(base, _WRAPPERS):
+        base = base.distribution
+    if isinstance(base, _compat.DiscreteDistribution):
+        return base._experimental_tangent_space
+    return getattr(dist, "_experimental_tangent_space", None)
+
+
 def _check_proposal(proposal: Any) -> None:
+    if isinstance(proposal, type) and issubclass(proposal, tfd.Distribution):
+        raise TypeError(
+            f"`proposal` must be a TFP distribution; got the class {proposal.__name__}. Pass an "
+            f"instance of it, such as `{proposal.__name__}(...)`."
+        )
     if not isinstance(proposal, tfd.Distribution):
         raise TypeError(f"`proposal` must be a TFP distribution; got {proposal!r}.")
     if isinstance(proposal, tfd.JointDistribution) or tf.nest.is_nested(proposal.dtype):
