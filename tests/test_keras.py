@@ -25,12 +25,12 @@ def autoregressive_flow():
     )
 
 
-def resampled_flow(num_samples=32):
+def resampled_flow(num_samples=32, seed=None):
     return Resampled(
         autoregressive_flow(),
         AcceptanceNetwork(hidden_units=(4,)),
         T=10,
-        normalizer=MovingAverage(num_samples),
+        normalizer=MovingAverage(num_samples, seed=seed),
     )
 
 
@@ -266,13 +266,13 @@ def test_layer_evaluates_log_prob():
 def test_layer_passes_the_target_on():
     """Each layer has an average of its own with the same seed, hence with the same draws."""
     set_random_seed(1)
-    layer, z = DistributionLayer(resampled_flow()), data()[:6]
-    twin = layer.distribution.copy(normalizer=MovingAverage(32))
+    layer, z = DistributionLayer(resampled_flow(seed=5)), data()[:6]
+    twin = layer.distribution.copy(normalizer=MovingAverage(32, seed=5))
     target = np.linspace(-2.0, 0.0, 6, dtype=np.float32)
     np.testing.assert_allclose(
         layer(z, target_log_prob=target), twin.log_prob(z, target_log_prob=target), rtol=1e-6
     )
-    without = layer.distribution.copy(normalizer=MovingAverage(32))
+    without = layer.distribution.copy(normalizer=MovingAverage(32, seed=5))
     without.log_prob(z)
     assert twin.log_normalizer != without.log_normalizer
 

@@ -24,7 +24,9 @@ MODULES = sorted(p.stem for p in (ROOT / "tfp_lars").glob("*.py") if p.stem != "
 
 # What each module may import from the package, itself aside.
 LAYERS = {
+    "_compat": set(),
     "density": set(),
+    "nested": set(),
     "proposals": {"vae_marginal", "vamp_prior"},
     "vae_marginal": {"ownership", "sampler"},
     "vamp_prior": set(),
@@ -34,11 +36,13 @@ LAYERS = {
     "compiled_sampler": {"noise", "sampler"},
     "acceptance": {"ownership"},
     "normalizer": {"density", "noise", "sampler"},
-    "layer": {"ownership"},
+    "layer": {"normalizer", "ownership"},
     "resampled": {
+        "_compat",
         "acceptance",
         "compiled_sampler",
         "density",
+        "nested",
         "normalizer",
         "ownership",
         "sampler",
