@@ -70,10 +70,11 @@ class DistributionLayer(keras.layers.Layer):
 
         Args:
           z: Shape sample + batch + event.
-          training: Whether moving averages are updated. `None`, where Keras has nothing to say,
-            is as `True`.
+          training: Whether moving averages are updated. By default what Keras says; `True` outside
+            of Keras.
           **kwargs: Passed to `log_prob`, such as `target_log_prob`.
         """
+        training = ownership.is_training() if training is None else training
         held = contextlib.nullcontext() if training is None else hold_while(not training)
         with held:
             return self.distribution.log_prob(z, **kwargs)

@@ -653,11 +653,10 @@ def _check_outside_of_functions() -> None:
 
 def _check_estimate(estimate: Any) -> None:
     """Catches a number of samples that was passed as log Z."""
-    if isinstance(estimate, numbers.Real) and estimate > 0:
-        remedy = "To draw that many proposals" if estimate >= 1 else "To have it estimated"
+    if isinstance(estimate, numbers.Real) and estimate >= 1:
         raise ValueError(
-            f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. "
-            f"{remedy}, write `freeze(num_samples={int(estimate) if estimate >= 1 else 10**7})`."
+            f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
+            f"that many proposals, write `freeze(num_samples={int(estimate)})`."
         )
 
 
