@@ -74,6 +74,9 @@ class DistributionLayer(keras.layers.Layer):
             of Keras.
           **kwargs: Passed to `log_prob`, such as `target_log_prob`.
         """
+        # Keras may call an unbuilt layer on the same tensor in another graph first. TFP's bijectors
+        # would then return what they remember of it from there.
+        z = tf.identity(z)
         training = ownership.is_training() if training is None else training
         held = contextlib.nullcontext() if training is None else hold_while(not training)
         with held:
