@@ -61,16 +61,23 @@ def step(z):
     return strategy.run(replica_step, [z])
 
 
+def log_z():
+    return [v for v in dist.variables if "log_z" in v.name][0]
+
+
 def local(value):
     return [x.numpy().tolist() for x in strategy.experimental_local_results(value)]
 
 
-results = []
-data = tf.constant({DATA.tolist()})
-for _ in range({NUM_STEPS}):
-    z = strategy.experimental_distribute_values_from_function(
+def distributed(data):
+    return strategy.experimental_distribute_values_from_function(
         lambda context: data[context.replica_id_in_sync_group]
     )
+
+
+results = []
+for _ in range({NUM_STEPS}):
+    z = distributed(tf.constant({DATA.tolist()}))
     seen.clear()
     log_prob, gradients = step(z)
     results.append(
@@ -78,21 +85,53 @@ for _ in range({NUM_STEPS}):
             seen=dict(seen),
             log_prob=local(log_prob),
             gradients=[local(g) for g in gradients],
-            log_z=local([v for v in dist.variables if "log_z" in v.name][0]),
+            log_z=local(log_z()),
             num_updates=int(dist.normalizer.num_updates),
         )
     )
+
+
+@tf.function(autograph=False)
+def step_with_target(z, target):
+    strategy.run(lambda z, target: dist.log_prob(z, target_log_prob=target), [z, target])
+
+
+good, bad = [-1.0, -1.0, -1.0], [-1.0, float("-inf"), -1.0]
+for name, target in dict(one=[bad, good], all=[bad, bad], none=[good, good]).items():
+    before = local(log_z())[0]
+    seen.clear()
+    step_with_target(distributed(tf.constant({DATA.tolist()})), distributed(tf.constant(target)))
+    results.append(
+        dict(
+            bad_replicas=name,
+            before=before,
+            seen=dict(seen),
+            log_z=local(log_z()),
+            num_updates=int(dist.normalizer.num_updates),
+        )
+    )
+
+# Outside of the replicas, and while held.
+before = local(log_z())
+with dist.held():
+    step(distributed(tf.constant({DATA.tolist()})))
+results.append(dict(before=before, log_z=local(log_z())))
 print(json.dumps(results))
 """
 
 
 @pytest.fixture(scope="module")
-def steps():
+def results():
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=300
     )
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def steps(results):
+    return results[:NUM_STEPS]
 
 
 def draws(step):
@@ -141,3 +180,22 @@ def test_gradients_reach_the_shared_variables_from_each_replica(steps):
         assert gradients.shape == (2, 2)  # of the proposal's location and of the slope, [2, 2]
         assert np.all(gradients != 0.0)
         assert np.all(gradients[:, 0] != gradients[:, 1])
+
+
+def test_a_replica_without_a_finite_estimate_is_left_out(results):
+    """Its target is -inf once; the other replica moves the average alone."""
+    one, both, none = results[NUM_STEPS:-1]
+    count = NUM_STEPS
+    for step, used in ((one, [1]), (both, []), (none, [0, 1])):
+        z_s = np.mean(special.expit(SLOPE * draws(step)), axis=1, keepdims=True)
+        ratio = stats.norm.pdf(DATA) * np.e  # the target's log density is -1
+        current = (NUM_SAMPLES * z_s + ratio * special.expit(SLOPE * DATA)) / (NUM_SAMPLES + 1)
+        smooth = DECAY * np.exp(step["before"]) + (1 - DECAY) * current
+        expected = np.log(np.mean(smooth[used])) if used else step["before"]
+        np.testing.assert_allclose(step["log_z"], [expected, expected], rtol=1e-5)
+        count += bool(used)
+        assert step["num_updates"] == count
+
+
+def test_held_average_stays_as_it_is_on_all_replicas(results):
+    assert results[-1]["log_z"] == results[-1]["before"]

@@ -1,5 +1,8 @@
 """`DistributionLayer`, and priors inside Keras 3 and tf_keras models that are trained by `fit`."""
 
+import os
+import subprocess
+import sys
 import warnings
 
 import keras
@@ -25,12 +28,12 @@ def autoregressive_flow():
     )
 
 
-def resampled_flow(num_samples=32):
+def resampled_flow(num_samples=32, seed=None):
     return Resampled(
         autoregressive_flow(),
         AcceptanceNetwork(hidden_units=(4,)),
         T=10,
-        normalizer=MovingAverage(num_samples),
+        normalizer=MovingAverage(num_samples, seed=seed),
     )
 
 
@@ -266,13 +269,13 @@ def test_layer_evaluates_log_prob():
 def test_layer_passes_the_target_on():
     """Each layer has an average of its own with the same seed, hence with the same draws."""
     set_random_seed(1)
-    layer, z = DistributionLayer(resampled_flow()), data()[:6]
-    twin = layer.distribution.copy(normalizer=MovingAverage(32))
+    layer, z = DistributionLayer(resampled_flow(seed=5)), data()[:6]
+    twin = layer.distribution.copy(normalizer=MovingAverage(32, seed=5))
     target = np.linspace(-2.0, 0.0, 6, dtype=np.float32)
     np.testing.assert_allclose(
         layer(z, target_log_prob=target), twin.log_prob(z, target_log_prob=target), rtol=1e-6
     )
-    without = layer.distribution.copy(normalizer=MovingAverage(32))
+    without = layer.distribution.copy(normalizer=MovingAverage(32, seed=5))
     without.log_prob(z)
     assert twin.log_normalizer != without.log_normalizer
 
@@ -280,6 +283,226 @@ def test_layer_passes_the_target_on():
 def test_layer_refuses_what_is_no_distribution():
     with pytest.raises(TypeError, match="`distribution` must be a TFP distribution"):
         DistributionLayer(AcceptanceNetwork())
+
+
+# Evaluation in Keras 3
+
+
+class WithTraining(keras.Model):
+    """Passes `training` on, as Keras's guides tell."""
+
+    def __init__(self):
+        super().__init__()
+        self.prior = DistributionLayer(resampled_flow())
+
+    def call(self, z, training=None):
+        return self.prior(z, training=training)
+
+
+class WithoutTraining(WithTraining):
+    """Keras tells such a model nothing of its phase."""
+
+    def call(self, z):
+        return self.prior(z)
+
+
+class Inner(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.prior = DistributionLayer(resampled_flow())
+
+    def call(self, z):
+        return self.prior(z)
+
+
+class Nested(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.prior = self.inner.prior
+
+    def call(self, z):
+        return self.inner(z)
+
+
+class OwnSteps(WithoutTraining):
+    def train_step(self, batch):
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(self(batch[0]))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"nll": loss}
+
+    def test_step(self, batch):
+        return {"nll": -tf.reduce_mean(self(batch[0]))}
+
+
+def functional():
+    inputs = keras.Input([2])
+    prior = DistributionLayer(resampled_flow())
+    model = keras.Model(inputs, prior(inputs))
+    model.prior = prior
+    return model
+
+
+MODELS = [WithTraining, WithoutTraining, Nested, OwnSteps, functional]
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_evaluation_leaves_the_average_alone(make, run_eagerly):
+    model = make()
+    model.compile("adam", negative_log_likelihood, run_eagerly=run_eagerly)
+    x, y = data()[:12], np.zeros(12)
+    average = model.prior.distribution.normalizer
+
+    def state():
+        return int(average.num_updates), average.log_z.numpy()
+
+    # Also before the first update, when there is no value to hold.
+    assert np.all(np.isfinite(model.predict(x, batch_size=4, verbose=0)))
+    model.fit(x, y, batch_size=4, validation_data=(x, y), verbose=0)
+    assert state()[0] == 3
+    before = state()
+    with model.prior.distribution.held():
+        expected = model.prior.distribution.log_prob(x)
+    for _ in range(2):
+        model.evaluate(x, y, batch_size=4, verbose=0)
+        np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5)
+        np.testing.assert_allclose(model(x, training=False), expected, rtol=1e-5)
+        model.test_on_batch(x, y)
+    assert state() == before
+    model.train_on_batch(x, y)
+    assert state()[0] == 4
+    model.fit(x, y, batch_size=4, verbose=0)  # its graph was traced before
+    assert state()[0] == 7
+    model(x, training=True)
+    model(x)  # outside of all training, plain `log_prob`
+    assert state()[0] == 9
+
+
+def test_training_flag_of_a_layer_wins():
+    layer, z = DistributionLayer(resampled_flow()), data()[:6]
+    average = layer.distribution.normalizer
+    layer(z)
+    layer(z, training=False)
+    layer(z, training=None)
+    assert average.num_updates == 2
+    layer(z, training=True)
+    assert average.num_updates == 3
+
+
+def test_evaluation_holds_nested_averages():
+    inner = Resampled(tfd.Normal([0.0, 0.0], 1.0), tf.sigmoid, normalizer=MovingAverage(8))
+    dist = Resampled(tfd.Independent(inner, 1), AcceptanceNetwork((4,)))
+    layer = DistributionLayer(dist)
+    layer(data()[:6])
+    layer(data()[:6], training=False)
+    assert inner.normalizer.num_updates == dist.normalizer.num_updates == 1
+
+
+def test_a_loop_of_ones_own_can_train_while_an_evaluation_graph_exists():
+    """The flag is no state: a graph for evaluation does not hold one for training."""
+    layer, z = DistributionLayer(resampled_flow()), tf.constant(data()[:6])
+    train = tf.function(lambda z: layer(z, training=True))
+    evaluate = tf.function(lambda z: layer(z, training=False))
+    for _ in range(2):
+        train(z)
+        np.testing.assert_array_equal(evaluate(z), evaluate(z))
+    assert layer.distribution.normalizer.num_updates == 2
+
+
+def test_layer_of_another_distribution_ignores_the_training_flag():
+    layer = DistributionLayer(tfd.Normal(tf.Variable(0.3), 1.0))
+    for training in (None, False, True):
+        np.testing.assert_array_equal(
+            layer(data(), training=training), layer.distribution.log_prob(data())
+        )
+
+
+def test_layer_knows_the_batch_in_its_output_shape():
+    layer = DistributionLayer(tfd.Normal([[0.0], [1.0]], [1.0, 2.0, 3.0]))  # batch [2, 3]
+    for shape in [(5, 2, 3), (5, 1, 3), (7, 5, 2, 1), (3,), ()]:
+        assert layer.compute_output_shape(shape) == layer(np.zeros(shape, np.float32)).shape
+    assert layer.compute_output_shape((None, 2, 3)) == (None, 2, 3)
+    assert layer(keras.Input([2, 1])).shape == (None, 2, 3)
+
+
+def test_layer_keeps_the_type_of_its_distribution():
+    """Keras casts inputs to the type of a layer, which is by default that of a policy."""
+    wide = tfd.Normal(tf.constant(0.0, tf.float64), 1.0)
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        for dist in (wide, tfd.Normal(tf.Variable(0.0), 1.0)):
+            layer = DistributionLayer(dist)
+            assert layer(np.zeros(3, np.float16)).dtype == dist.dtype
+            assert layer(keras.Input([])).dtype == dist.dtype.name
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_frozen_log_z_is_in_the_weights_file(tmp_path):
+    class Frozen(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.prior = DistributionLayer(resampled_flow().freeze(num_samples=1000, seed=1))
+
+        def call(self, z):
+            return self.prior(z)
+
+    model, other = Frozen(), Frozen()
+    for m in (model, other):
+        m.build([None, 2])
+    assert np.any(model(data()) != other(data()))
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(model(data()), other(data()))
+    assert len(model.trainable_variables) == NUM_TRAINABLE
+
+
+def test_weights_file_written_while_held_restores_as_not_held(tmp_path):
+    model, other = DensityModel(), DensityModel()
+    for m in (model, other):
+        m.build([None, 2])
+        m(data())
+    with model.prior.distribution.held():
+        model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    other(data())
+    assert other.prior.distribution.normalizer.num_updates == 2
+
+
+def test_functional_model_file_is_refused_with_the_remedy(tmp_path):
+    model = functional()
+    with pytest.raises(NotImplementedError, match=r"save_weights\(.*constructor.*`get_config`"):
+        model.save(tmp_path / "model.keras")
+
+
+def test_layer_refuses_a_keras_that_copies_variables(monkeypatch):
+    class Copying(keras.Variable):
+        def __init__(self, variable, **kwargs):
+            super().__init__(variable.numpy(), **kwargs)
+
+    monkeypatch.setattr(keras, "Variable", Copying)
+    with pytest.raises(RuntimeError, match=f"Keras {keras.__version__} with TensorFlow.*copies"):
+        DistributionLayer(tfd.Normal(tf.Variable(0.0), 1.0))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_another_backend_of_keras_is_an_import_error(backend):
+    """Also where the library of that backend is not there."""
+    process = subprocess.run(
+        [sys.executable, "-c", "import tfp_lars"],
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 1
+    last = process.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: tfp_lars needs Keras with its TensorFlow backend")
+    assert f"is '{backend}'" in last
+    assert "KERAS_BACKEND=tensorflow" in last
 
 
 class MixtureModel(keras.Model):
@@ -345,14 +568,10 @@ def autoencoder(prior):
             tf_keras.layers.Input((1,)),
             tf_keras.layers.Dense(8, activation="tanh"),
             tf_keras.layers.Dense(tfpl.IndependentNormal.params_size(1)),
-            tfpl.IndependentNormal(
-                1,
-                # One half, since tf_keras regularizes both the distribution and the draw that a
-                # layer of TFP's puts out.
-                activity_regularizer=tfpl.KLDivergenceRegularizer(
-                    prior, use_exact_kl=False, weight=0.5
-                ),
-            ),
+            tfpl.IndependentNormal(1),
+            # Not a `KLDivergenceRegularizer` of the layer above: tf_keras regularizes both the
+            # distribution and the draw that such a layer puts out, and so counts the KL twice.
+            tfpl.KLDivergenceAddLoss(prior, use_exact_kl=False),
         ]
     )
     decoder = tf_keras.Sequential(
@@ -378,13 +597,17 @@ def train_autoencoder(prior):
     return model
 
 
-@pytest.fixture(scope="module")
-def resampled_autoencoder():
-    prior = Resampled(
+def resampled_normal():
+    return Resampled(
         tfd.MultivariateNormalDiag(tf.zeros(1)),
         AcceptanceNetwork(hidden_units=(8, 8)),
         normalizer=MovingAverage(128),
     )
+
+
+@pytest.fixture(scope="module")
+def resampled_autoencoder():
+    prior = resampled_normal()
     before = values(prior.trainable_variables)
     return train_autoencoder(prior), before
 
@@ -433,15 +656,76 @@ def test_held_average_is_left_alone_by_evaluate_also_in_graphs_traced_before(
     before = state()
     evaluate()  # traces, and moves
     assert state()[0] != before[0]
-    # Twice each step, as said at the regularizer.
-    assert state()[1] == before[1] + 20
+    assert state()[1] == before[1] + 10
     before = state()
-    with average.held():
+    with model.prior.held():
         evaluate()
         assert state() == before
     assert state() == before
     evaluate()
-    assert state()[1] == before[1] + 20
+    assert state()[1] == before[1] + 10
+
+
+def test_kl_of_the_autoencoder_is_counted_once():
+    """With a prior of N(0, 1) the KL is known, up to the draws of z."""
+
+    class Counting(tfd.MultivariateNormalDiag):
+        calls = 0
+
+        def _log_prob(self, z):
+            type(self).calls += 1
+            return super()._log_prob(z)
+
+        @classmethod
+        def _parameter_properties(cls, dtype, num_classes=None):
+            return tfd.MultivariateNormalDiag._parameter_properties(dtype, num_classes)
+
+    model = autoencoder(Counting(tf.zeros(1)))
+    Counting.calls = 0
+    with tf.GradientTape():
+        model(bimodal_data())
+    assert Counting.calls == 1
+    assert len(model.losses) == 1
+    prior = resampled_normal()
+    autoencoder(prior).fit(batches(64), steps_per_epoch=10, verbose=0)
+    assert prior.normalizer.num_updates == 10
+
+
+def tf_keras_autoencoder():
+    """The prior is in a layer, that of the KL."""
+    model = autoencoder(resampled_normal())
+    model(bimodal_data())
+    return model
+
+
+def tf_keras_subclass():
+    """The prior is in an attribute of the model."""
+    model = TfKerasModel(AcceptanceNetwork((4,)))
+    model(data()[:4])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "file", "kept"),
+    [
+        (tf_keras_autoencoder, "a", True),
+        (tf_keras_autoencoder, "a.h5", True),
+        (tf_keras_autoencoder, "a.weights.h5", True),
+        (tf_keras_subclass, "a", True),
+        (tf_keras_subclass, "a.h5", False),
+        (tf_keras_subclass, "a.weights.h5", False),
+    ],
+)
+def test_files_of_tf_keras_that_keep_a_prior(make, file, kept, tmp_path):
+    """As README says. What is not kept is dropped silently, by tf_keras."""
+    model, other = make(), make()
+    for variable in model.weights:
+        variable.assign_add(tf.ones_like(variable))
+    model.save_weights(tmp_path / file)
+    other.load_weights(tmp_path / file)
+    pairs = zip(values(model.prior.variables), values(other.prior.variables), strict=True)
+    same = [np.all(a == b) for a, b in pairs]
+    assert all(same) if kept else not any(same)
 
 
 class TfKerasModel(tf_keras.Model):

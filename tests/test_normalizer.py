@@ -1,5 +1,6 @@
 """Z: Algorithm 1 step by step, its gradient against the exact one, Monte Carlo against known Z."""
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow_probability as tfp
 from tests.bounds import normal_bound
 from tests.counting import CountingNormal
 from tfp_lars import (
+    AcceptanceNetwork,
     LogNormalizer,
     MovingAverage,
     Resampled,
@@ -394,6 +396,246 @@ def test_other_seeds_give_other_estimates():
     assert len(values) == 3
 
 
+def test_averages_draw_different_numbers_unless_told_otherwise():
+    a, b = make(seed=None), make(seed=None)
+    assert a.log_prob(0.3) != b.log_prob(0.3)
+
+
+def test_global_seed_makes_averages_reproducible():
+    values = []
+    for seed in (1, 1, 2):
+        tf.random.set_seed(seed)
+        values.append([float(make(seed=None).log_prob(0.3)) for _ in range(2)])
+    assert values[0] == values[1]
+    assert np.unique(values).size == 4
+
+
+def test_resumed_average_repeats_the_uninterrupted_one_with_a_seed_of_its_own(tmp_path):
+    z = tf.constant([0.1, 0.5])
+    whole = make(seed=None)
+    whole.log_prob(z)
+    path = tf.train.Checkpoint(dist=whole).save(tmp_path / "ckpt")
+    resumed = make(seed=None)
+    tf.train.Checkpoint(dist=resumed).restore(path).assert_consumed()
+    for _ in range(3):
+        np.testing.assert_array_equal(whole.log_prob(z), resumed.log_prob(z))
+
+
+GOOD = np.float32([0.1, 0.5])
+
+
+def bad_calls():
+    """Calls that leave no finite estimate of Z."""
+    target = np.float32([-1.0, -1.0])
+    nan, inf = np.float32("nan"), np.float32("inf")
+    return {
+        "empty batch": (GOOD[:0], target[:0]),
+        "NaN in z": (np.float32([0.1, nan]), target),
+        "target of -inf": (GOOD, np.float32([-1.0, -inf])),
+        "NaN in the target": (GOOD, np.float32([-1.0, nan])),
+    }
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("when", ["first", "later"])
+@pytest.mark.parametrize("name", bad_calls())
+def test_an_update_that_is_not_finite_is_skipped(name, when, mode):
+    dist = make(T=7)
+    log_prob = tf.function(dist.log_prob) if mode == "graph" else dist.log_prob
+    dist.accept_log_prob(GOOD)  # the first values in eager mode are checked
+    if when == "later":
+        log_prob(GOOD, target_log_prob=np.float32([-1.0, -1.0]))
+    average, z_and_target = dist.normalizer, bad_calls()[name]
+    before, state = average.log_z.numpy(), average._random_state.numpy()
+    log_prob(z_and_target[0], target_log_prob=z_and_target[1])
+    np.testing.assert_array_equal(average.log_z, before)
+    assert average.num_updates == (1 if when == "later" else 0)
+    # Other draws the next time: these may be what was wrong.
+    assert average._random_state.numpy() != state
+    assert np.all(np.isfinite(log_prob(GOOD, target_log_prob=np.float32([-1.0, -1.0]))))
+    assert np.isfinite(dist.log_normalizer)
+    assert average.num_updates == (2 if when == "later" else 1)
+
+
+def test_nan_of_the_acceptance_function_on_a_draw_is_skipped():
+    broken = tf.Variable(False, trainable=False)
+    dist = make(fn=lambda z: tf.where(broken, np.float32("nan"), accept_fn(z)))
+    log_prob = tf.function(dist.log_prob)
+    log_prob(GOOD)
+    before = dist.log_normalizer
+    broken.assign(True)
+    assert np.all(np.isnan(log_prob(GOOD)))
+    np.testing.assert_array_equal(dist.log_normalizer, before)
+    broken.assign(False)
+    assert np.all(np.isfinite(log_prob(GOOD)))
+    assert dist.normalizer.num_updates == 2
+
+
+def test_a_target_of_plus_infinity_only_adds_nothing():
+    """A z that its own density calls infinitely likely has no weight."""
+    dist = make()
+    assert np.all(np.isfinite(dist.log_prob(GOOD, target_log_prob=np.float32([-1.0, np.inf]))))
+    assert dist.normalizer.num_updates == 1
+
+
+def test_only_the_members_concerned_skip_an_update():
+    dist = make(proposal=tfd.Normal([0.2, 0.3, 0.4], 1.1))
+    z = np.float32([[0.1, 0.1, 0.1]])
+    dist.log_prob(z, target_log_prob=np.float32([[-1.0, -np.inf, -1.0]]))
+    np.testing.assert_array_equal(dist.normalizer.has_value, [True, False, True])
+    np.testing.assert_array_equal(np.isnan(dist.normalizer.log_z), [False, True, False])
+    with pytest.raises(ValueError, match="before the first call"):
+        _ = dist.log_normalizer
+    before = dist.normalizer.log_z.numpy()
+    dist.log_prob(z)
+    after = dist.log_normalizer.numpy()
+    assert np.all(np.isfinite(after))
+    assert np.all(after[[0, 2]] != before[[0, 2]])
+    # Member 1 starts now, so it has the estimate of this call and no past.
+    twin = make(proposal=tfd.Normal([0.2, 0.3, 0.4], 1.1))
+    twin.normalizer._random_state.assign(dist.normalizer._random_state - 2**32)
+    twin.log_prob(z)
+    np.testing.assert_allclose(after[1], twin.log_normalizer[1], rtol=1e-6)
+
+
+def test_a_held_average_of_which_one_member_has_no_value_estimates_that_one():
+    dist = make(proposal=tfd.Normal([0.2, 0.3], 1.1))
+    z = np.float32([[0.1, 0.1]])
+    dist.log_prob(z, target_log_prob=np.float32([[-1.0, -np.inf]]))
+    with dist.held():
+        value = dist.log_prob(z)
+    frozen = dist.freeze(np.float32([dist.normalizer.log_z[0], -0.1]))
+    assert np.all(np.isfinite(value))
+    np.testing.assert_allclose(value[0, 0], frozen.log_prob(z)[0, 0], rtol=1e-6)
+
+
+def test_a_held_average_does_not_look_at_the_target():
+    slope = tf.Variable(2.0)
+    dist = make(T=7, fn=lambda z: tf.sigmoid(slope * z))
+    dist.log_prob(GOOD)
+    with dist.held(), tf.GradientTape() as tape:
+        value = dist.log_prob(GOOD, target_log_prob=np.float32([-1.0, -np.inf]))
+    np.testing.assert_allclose(value, dist.freeze(dist.log_normalizer).log_prob(GOOD), rtol=1e-6)
+    assert np.isfinite(tape.gradient(value, slope))
+
+
+def test_reset_starts_again():
+    dist = make()
+    first = dist.log_prob(0.3)
+    dist.log_prob(0.3)
+    dist.normalizer.reset()
+    assert dist.normalizer.num_updates == 0
+    with pytest.raises(ValueError, match="before the first call"):
+        _ = dist.log_normalizer
+    # With other draws than at the beginning.
+    assert dist.log_prob(0.3) != first
+    np.testing.assert_allclose(dist.acceptance_rate, current_estimate(dist, 2), rtol=1e-6)
+
+
+def test_checkpoint_written_while_held_restores_as_it_was_before(tmp_path):
+    dist, other = make(), make()
+    dist.log_prob(0.3)
+    with dist.held():
+        path = tf.train.Checkpoint(dist=dist).save(tmp_path / "ckpt")
+    tf.train.Checkpoint(dist=other).restore(path).assert_consumed()
+    other.log_prob(0.3)
+    assert other.normalizer.num_updates == 2
+    other.normalizer.hold()
+    tf.train.Checkpoint(dist=other).restore(path).assert_consumed()
+    other.log_prob(0.3)
+    assert other.normalizer.num_updates == 1
+
+
+def test_flag_is_not_among_the_variables():
+    assert [v.name.split("/")[-1] for v in make().variables] == [
+        "log_z:0",
+        "num_updates:0",
+        "random_state:0",
+    ]
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_saved_model_has_the_flag(hold, tmp_path):
+    module = tf.Module()
+    module.dist = make(T=7)
+    module.log_prob = tf.function(
+        module.dist.log_prob, input_signature=[tf.TensorSpec([None], tf.float32)]
+    )
+    module.log_prob(GOOD)
+    with module.dist.held() if hold else contextlib.nullcontext():
+        tf.saved_model.save(module, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    first, second = loaded.log_prob(GOOD), loaded.log_prob(GOOD)
+    assert np.all(np.isfinite(first))
+    assert np.all(first == second) == hold
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_check_numerics_finds_nothing(mode):
+    dist = Resampled(
+        tfd.MultivariateNormalDiag(tf.zeros(2)),
+        AcceptanceNetwork((4,)),
+        T=7,
+        normalizer=MovingAverage(16),
+    )
+    z = tf.constant([[0.1, 0.2], [0.3, 0.4]])
+    log_prob = tf.function(dist.log_prob) if mode == "graph" else dist.log_prob
+    tf.debugging.enable_check_numerics()
+    try:
+        with pytest.raises(ValueError, match="before the first call"):
+            _ = dist.log_normalizer
+        with dist.held():
+            log_prob(z)
+        log_prob(z, target_log_prob=dist.proposal.log_prob(z))
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(log_prob(z))
+        tape.gradient(value, dist.trainable_variables)
+        with dist.held():
+            log_prob(z)
+    finally:
+        tf.debugging.disable_check_numerics()
+    assert dist.normalizer.num_updates == 2
+
+
+def test_graph_of_tensorflow_1_is_an_error_for_the_average_alone():
+    with tf.compat.v1.Graph().as_default():
+        dist = Resampled(tfd.Normal(0.0, 1.0), accept_fn)
+        dist.sample(3, seed=1)
+        with pytest.raises(RuntimeError, match=r"`tf.compat.v1.Graph`.*`tf.function`"):
+            dist.log_prob(0.3)
+        Resampled(tfd.Normal(0.0, 1.0), accept_fn, normalizer=-1.0).log_prob(0.3)
+
+
+def hessian(dist, slope, z, use_pfor):
+    with tf.GradientTape(persistent=not use_pfor) as outer:
+        with tf.GradientTape() as inner:
+            value = tf.reduce_sum(dist.log_prob(z))
+        gradient = inner.gradient(value, slope)
+    return outer.jacobian(gradient, slope, experimental_use_pfor=use_pfor)
+
+
+def test_hessians_agree_with_differences_of_gradients():
+    slope = tf.Variable(2.0, dtype=tf.float64)
+    z = tf.constant([0.1, 0.5], tf.float64)
+
+    def dist():
+        one = tf.ones([], tf.float64)
+        return make(
+            T=7, proposal=tfd.Normal(0.2 * one, 1.1 * one), fn=lambda z: tf.sigmoid(slope * z)
+        )
+
+    def gradient(at):
+        slope.assign(at)
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(dist().log_prob(z))
+        return tape.gradient(value, slope)
+
+    expected = (gradient(2.0 + 1e-5) - gradient(2.0 - 1e-5)) / 2e-5
+    slope.assign(2.0)
+    eager, loop = hessian(dist(), slope, z, True), tf.function(hessian)(dist(), slope, z, False)
+    np.testing.assert_allclose([eager, loop], [expected, expected], rtol=1e-6)
+
+
 def test_shared_average_of_another_shape_is_an_error():
     average = MovingAverage()
     Resampled(tfd.Normal(0.0, 1.0), accept_fn, normalizer=average)
@@ -489,29 +731,83 @@ def test_progress_is_shown_when_asked_for(capsys):
     assert "100/100" in capsys.readouterr().out
 
 
-def test_interval_is_normal_theory_and_ends_at_certainty():
+def test_interval_is_normal_theory_with_what_was_not_seen_and_ends_at_certainty():
     estimate = LogNormalizer(np.log(0.25), 0.01, 1000, "monte_carlo")
     lower, upper = estimate.interval(0.95)
-    np.testing.assert_allclose(
-        [lower, upper], np.log(0.25) + np.array([-1, 1]) * 0.0195996, rtol=1e-5
-    )
+    np.testing.assert_allclose(lower, np.log(0.25) - 0.0195996, rtol=1e-5)
+    # 1,000 draws miss a region of probability 0.0029957 in 5 % of all cases.
+    np.testing.assert_allclose(upper, np.log(0.25 * np.exp(0.0195996) + 0.0029957), rtol=1e-5)
     assert LogNormalizer(-0.001, 0.01, 10, "monte_carlo").interval()[1] == 0.0
     with pytest.raises(ValueError, match="`level`.*95"):
         estimate.interval(95)
 
 
-def test_never_accepting_is_an_estimate_of_zero_without_certainty():
-    dist = Resampled(tfd.Normal(0.0, 1.0), tf.zeros_like)
+def test_never_accepting_is_a_bound():
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.zeros_like, T=None)
     estimate = estimate_log_normalizer(dist, 1000, seed=0)
     assert estimate.log_z == -np.inf
     assert estimate.stderr == np.inf
+    lower, upper = estimate.interval()
+    assert lower == -np.inf
+    np.testing.assert_allclose(upper, np.log(-np.log(0.05) / 1000), rtol=1e-12)
+    assert "no draw with a(z) > 0: log_z < -5.81 at 95 %" in repr(estimate)
+    with pytest.raises(ValueError, match=r"none of 1000 draws.*below -5.81.*`num_samples`"):
+        dist.freeze(num_samples=1000, seed=0)
+    with pytest.raises(ValueError, match="finite"):
+        dist.freeze(-np.inf)
+
+
+def rarely_high(z):
+    return tf.where(z < 2e-5, 1.0, 1e-9)
+
+
+def test_what_was_not_seen_does_not_stop_the_estimate(seed):
+    """a(z) is 1 with probability 2e-5, else 1e-9: without a hit, all draws are alike.
+
+    That 16,384 draws have no hit is to be expected; that 10^6 have none has probability 2e-9.
+    """
+    dist = Resampled(tfd.Uniform(), rarely_high, T=None)
+    truth = np.log(2e-5 + 1e-9)
+    estimate = estimate_log_normalizer(dist, 10**6, target_stderr=0.05, seed=seed)
+    assert estimate.num_samples == 10**6
+    few = estimate_log_normalizer(dist, 1000, seed=seed)
+    for result in (few, estimate):
+        lower, upper = result.interval()
+        assert lower < truth < upper
+    np.testing.assert_allclose(few.log_z, np.log(1e-9), atol=1e-3)
+
+
+def test_a_constant_stops_the_estimate_as_soon_as_it_can(seed):
+    """Draws that are all alike leave what they may have missed, -log(0.05) / n."""
+    dist = Resampled(tfd.Uniform(), lambda z: tf.fill(tf.shape(z), 0.5))
+    estimate = estimate_log_normalizer(dist, 10**6, target_stderr=0.01, batch_size=64, seed=seed)
+    missed = np.log1p(-np.log(0.05) / estimate.num_samples / 0.5)
+    assert missed / 1.959964 <= 0.01 < 3 * missed
+
+
+@pytest.mark.parametrize(
+    ("log_z", "stderr", "expected"),
+    [
+        (-1.2e-6, 3e-7, "log_z=-0.00000120 ± 0.00000030"),
+        (-1.2e-12, 3e-13, "log_z=-1.2e-12 ± 3e-13"),
+        (np.log(0.5), 0.0, "log_z=-0.693147 ± 0,"),
+        (np.log(0.5), 0.02, "log_z=-0.6931 ± 0.0200, Z=0.5,"),
+        (np.log([0.5, 0.2]), np.array([0.02, 1e-6]), "[-0.6931 ± 0.0200, -1.6094379 ± 0.0000010]"),
+        (np.full(9, -1.0), np.full(9, 0.1), "..., -1.0000 ± 0.1000"),
+    ],
+)
+def test_repr_shows_the_digits_that_matter(log_z, stderr, expected):
+    assert expected in repr(LogNormalizer(log_z, stderr, 1000, "monte_carlo"))
 
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
         ({"num_samples": 0}, "`num_samples`.*got 0"),
+        ({"num_samples": float("nan")}, "`num_samples`.*got nan"),
+        ({"num_samples": "a"}, "`num_samples`.*got 'a'"),
         ({"batch_size": -1}, "`batch_size`.*got -1"),
+        ({"batch_size": 0}, "`batch_size`.*got 0"),
         ({"target_stderr": 0.0}, "`target_stderr`.*got 0.0"),
         ({"method": "guess"}, "`method`.*'guess'"),
     ],
@@ -520,6 +816,12 @@ def test_bad_arguments_of_the_estimate_are_named(kwargs, message):
     dist = Resampled(tfd.Uniform(), lambda z: z)
     with pytest.raises(ValueError, match=message):
         estimate_log_normalizer(dist, **kwargs)
+
+
+def test_estimate_of_what_is_not_resampled_is_an_error():
+    for dist in (tfd.Normal(0.0, 1.0), tfd.Independent(make(), 0)):
+        with pytest.raises(TypeError, match="`dist` must be a `Resampled`; got <tfp.distributions"):
+            estimate_log_normalizer(dist)
 
 
 def test_estimate_refuses_to_run_inside_a_graph():

@@ -31,6 +31,8 @@ MODULES = sorted(
 BASE = {"_arguments", "_compat", "_seeds"}
 LAYERS = {
     "_arguments": set(),
+    "_keras_backend": set(),
+    "nested": set(),
     "_compat": set(),
     "_seeds": {"_compat"},
     "_stores": {"_compat"},
@@ -43,12 +45,13 @@ LAYERS = {
     "acceptance": {*BASE, "ownership"},
     "proposals": {*BASE, "ownership"},
     "normalizer": {*BASE, "_proposal_draws", "_traced_once", "density"},
-    "layer": {"ownership"},
+    "layer": {"normalizer", "ownership"},
     "resampled": {
         *BASE,
         "_compiled_sampler",
         "acceptance",
         "density",
+        "nested",
         "normalizer",
         "ownership",
     },

@@ -28,6 +28,7 @@ __all__ = [
     "in_xla",
     "inference_mode",
     "no_recording",
+    "tape_is_recording",
     "write_rows",
 ]
 
@@ -67,6 +68,14 @@ def no_recording() -> contextlib.AbstractContextManager:
     `GradientTape.stop_recording` stops one tape, which must be known.
     """
     return record.stop_recording()
+
+
+def tape_is_recording() -> bool:
+    """Whether a `GradientTape` or `ForwardAccumulator` is active in this thread.
+
+    TensorFlow has no public function for this.
+    """
+    return record.could_possibly_record()
 
 
 @contextlib.contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import keras
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lars import ownership
+from tfp_lars.normalizer import hold_while
 
 __all__ = ["DistributionLayer"]
 
@@ -26,12 +29,18 @@ class DistributionLayer(keras.layers.Layer):
     ...         self.prior = DistributionLayer(tfd.Normal(tf.Variable(0.0), tf.Variable(1.0)))
     ...
     ...     def call(self, z):
-    ...         return self.prior.distribution.log_prob(z)
+    ...         return self.prior(z)
     >>> len(Model().trainable_variables)
     2
 
-    Calling the layer evaluates `log_prob`. Since a distribution does not say how it was made, a
-    model that is to be saved as a whole (`.keras`) builds it in its own constructor.
+    Calling the layer evaluates `log_prob`. Keras decides whether the call is part of a training, as
+    for `keras.layers.BatchNormalization`: in `evaluate`, in `predict`, in the validation of `fit`
+    and with `training=False`, the moving averages of a `Resampled` are held. Outside of all these
+    the layer is plain `log_prob`, which updates them. A method of `layer.distribution` knows
+    nothing of Keras and always updates.
+
+    Since a distribution does not say how it was made, a model that is to be saved as a whole
+    (`.keras`) builds it in its own constructor.
 
     Args:
       distribution: Any TFP distribution. Its networks are built if they are not yet.
@@ -41,6 +50,11 @@ class DistributionLayer(keras.layers.Layer):
     def __init__(self, distribution: tfd.Distribution, **kwargs):
         if not isinstance(distribution, tfd.Distribution):
             raise TypeError(f"`distribution` must be a TFP distribution; got {distribution!r}.")
+        dtype = getattr(distribution, "dtype", None)
+        if isinstance(dtype, tf.DType) and dtype.is_floating:
+            # Keras casts floating inputs to this type: under a mixed precision policy, too, z must
+            # come in that of the distribution.
+            kwargs.setdefault("dtype", dtype.name)
         super().__init__(**kwargs)
         ownership.build_networks(distribution)
         self.distribution = distribution
@@ -51,13 +65,37 @@ class DistributionLayer(keras.layers.Layer):
         self.own_variables = [_share(v, number) for number, v in enumerate(own)]
         self.built = True
 
-    def call(self, z: tf.Tensor, **kwargs) -> tf.Tensor:
-        """`distribution.log_prob(z, **kwargs)`, of shape sample + batch."""
-        return self.distribution.log_prob(z, **kwargs)
+    def call(self, z: tf.Tensor, training: bool | None = None, **kwargs) -> tf.Tensor:
+        """`distribution.log_prob(z, **kwargs)`, of shape sample + batch.
+
+        Args:
+          z: Shape sample + batch + event.
+          training: Whether moving averages are updated. By default what Keras says; `True` outside
+            of Keras.
+          **kwargs: Passed to `log_prob`, such as `target_log_prob`.
+        """
+        # Keras may call an unbuilt layer on the same tensor in another graph first. TFP's bijectors
+        # would then return what they remember of it from there.
+        z = tf.identity(z)
+        training = ownership.is_training() if training is None else training
+        held = contextlib.nullcontext() if training is None else hold_while(not training)
+        with held:
+            return self.distribution.log_prob(z, **kwargs)
 
     def compute_output_shape(self, input_shape):
-        """Sample and batch shape: what is left of `input_shape` without the event."""
-        return tuple(input_shape)[: len(input_shape) - self.distribution.event_shape.rank]
+        """Sample and batch shape: `input_shape` without the event, broadcast to the batch."""
+        lead = tuple(input_shape)[: len(input_shape) - self.distribution.event_shape.rank]
+        return tuple(tf.broadcast_static_shape(tf.TensorShape(lead), self.distribution.batch_shape))
+
+    def get_config(self):
+        """Refuses: a distribution does not say how it was made."""
+        raise NotImplementedError(
+            f"The layer {self.name!r} cannot be saved as part of a whole model, since a "
+            "distribution has no configuration to build it from again. Save the weights alone, "
+            "`model.save_weights('model.weights.h5')`; or write the model as a subclass of "
+            "`keras.Model` that builds the distribution in its constructor and has a "
+            "`get_config` of its own."
+        )
 
 
 def _share(variable: tf.Variable, number: int) -> keras.Variable:
@@ -68,8 +106,16 @@ def _share(variable: tf.Variable, number: int) -> keras.Variable:
         variable,
         dtype=variable.dtype.name,
         trainable=variable.trainable,
+        # Distributions read the variable itself, whatever the precision policy.
+        autocast=False,
         name=f"{short_name}_{number}",
     )
+    if shared.value is not variable:
+        raise RuntimeError(
+            f"Keras {keras.__version__} with TensorFlow {tf.__version__} copies the variable "
+            f"{variable.name!r} instead of sharing it, so a model would not train the "
+            "distribution. DistributionLayer needs Keras 3.10 or newer."
+        )
     if variable.constraint is not None:
         # Not a nicety: the masks of `tfb.AutoregressiveNetwork` are constraints of its kernels.
         shared.constraint = lambda value: variable.constraint(tf.convert_to_tensor(value))

@@ -20,6 +20,7 @@ import tf_keras
 
 __all__ = [
     "build_networks",
+    "is_training",
     "keras3_layers",
     "network_of",
     "tf_variables",
@@ -101,7 +102,7 @@ def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
     Returns:
       found: Whether `fit` of a Keras 3 model was found on the stack.
     """
-    model = _model_being_fitted()
+    model, _ = _model_on_the_stack("fit", "train_on_batch")
     if model is None:
         return False
     owned = {id(v) for v in tf_variables(model)}
@@ -117,15 +118,29 @@ def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
     return True
 
 
-def _model_being_fitted() -> keras.Model | None:
+def is_training() -> bool | None:
+    """Whether a Keras 3 model is in a step of its training, or of its evaluation.
+
+    Keras passes `training` on only through models whose `call` has such an argument. The steps of
+    all models can be seen on the stack.
+
+    Returns:
+      training: `None` outside of the steps of a model.
+    """
+    _, step = _model_on_the_stack("train_step", "test_step", "predict_step")
+    return None if step is None else step == "train_step"
+
+
+def _model_on_the_stack(*methods: str) -> tuple[keras.Model | None, str | None]:
+    """The Keras 3 model in one of whose methods this is executed or traced, and the method."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name in ("fit", "train_on_batch"):
+        if frame.f_code.co_name in methods:
             owner = frame.f_locals.get("self")
             if isinstance(owner, keras.Model):
-                return owner
+                return owner, frame.f_code.co_name
         frame = frame.f_back
-    return None
+    return None, None
 
 
 def _networks_built(distribution: tf.Module) -> Iterator[bool]:

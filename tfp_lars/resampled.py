@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+import numbers
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _compat, _seeds, density, ownership
+from tfp_lars import _compat, _seeds, density, nested, ownership
 from tfp_lars._compiled_sampler import CompiledSampler
 from tfp_lars.acceptance import LogAcceptance, SlicedAcceptance
 from tfp_lars.normalizer import (
@@ -18,6 +20,7 @@ from tfp_lars.normalizer import (
     LogNormalizer,
     MovingAverage,
     estimate_log_normalizer,
+    moving_averages,
 )
 
 __all__ = ["Resampled", "ResampledDistribution"]
@@ -81,7 +84,8 @@ class Resampled(tfd.Distribution):
     #### Evaluation
 
     `freeze` makes a distribution on the same networks with a fixed log Z, whose `log_prob` is a
-    pure function. Sampling needs no Z and is exact at any time.
+    pure function. Sampling needs no Z and is exact at any time. `with dist.held():` evaluates with
+    the moving average as it is.
 
     #### Batches
 
@@ -139,8 +143,10 @@ class Resampled(tfd.Distribution):
             least 1, or `None` (also `math.inf`) for no limit.
           from_logits: Whether `accept_fn` returns logits instead of probabilities.
           normalizer: How log Z is known: a `MovingAverage` (default: a fresh one) or a fixed
-            value: a number, tensor, variable, or `LogNormalizer`, of shape `[]` or of the
-            proposal's batch shape.
+            value: a number, tensor, non-trainable variable, or `LogNormalizer`, of shape `[]` or
+            of the proposal's batch shape. A fixed value is kept in a non-trainable variable, which
+            is saved with the weights. A tensor stays a tensor inside a `tf.function` and under a
+            `GradientTape`, so that gradients reach it.
           max_attempts: Without a limit, how many proposals one draw may take before sampling
             ends in an error.
           validate_args: Whether to check values at run time, in graphs too.
@@ -178,6 +184,7 @@ class Resampled(tfd.Distribution):
             self._normalizer = _as_normalizer(
                 normalizer, proposal.batch_shape, self._log_accept.output_dtype
             )
+            self._estimate = normalizer if isinstance(normalizer, LogNormalizer) else None
             # A copy must share what was made here, not make it again.
             parameters["normalizer"] = self._normalizer
             self._sampler = CompiledSampler(
@@ -227,8 +234,21 @@ class Resampled(tfd.Distribution):
 
     @property
     def normalizer(self) -> MovingAverage | tf.Tensor | tf.Variable:
-        """The `MovingAverage`, or the fixed log Z."""
+        """The `MovingAverage`, or the fixed log Z, a variable or a tensor."""
         return self._normalizer
+
+    @property
+    def estimate(self) -> LogNormalizer | None:
+        """The estimate that the fixed log Z comes from, with its standard error.
+
+        `None` where log Z is not fixed, was given as a number, or was since restored from a file.
+        """
+        if self._estimate is None:
+            return None
+        with tf.init_scope():
+            value = tf.get_static_value(tf.convert_to_tensor(self._normalizer))
+        expected = np.asarray(self._estimate.log_z, value.dtype)
+        return self._estimate if np.array_equal(value, expected) else None
 
     @property
     def max_attempts(self) -> int:
@@ -274,7 +294,7 @@ class Resampled(tfd.Distribution):
     def log_normalizer(self) -> tf.Tensor:
         """The current log Z, of the batch shape. Draws nothing."""
         if isinstance(self._normalizer, MovingAverage):
-            if tf.executing_eagerly() and self._normalizer.num_updates == 0:
+            if tf.executing_eagerly() and not tf.reduce_all(self._normalizer.has_value):
                 raise ValueError(
                     "`normalizer`, a MovingAverage, has no value before the first call of "
                     "`log_prob`. Call that, or `freeze()` to estimate log Z."
@@ -300,21 +320,69 @@ class Resampled(tfd.Distribution):
     def freeze(self, estimate: LogNormalizer | tf.Tensor | float | None = None, **kwargs):
         """A distribution on the same networks whose log Z is fixed.
 
+        Resampled distributions inside the proposal are frozen, too, each with an estimate of its
+        own: the distributions that hold them are built again from their constructor arguments.
+
+        >>> dist = Resampled(tfd.Uniform(), lambda z: z, T=100)  # Z = 1/2
+        >>> frozen = dist.freeze(num_samples=10**5, seed=0)
+        >>> frozen.estimate
+        LogNormalizer(log_z=-0.6941 ± 0.0018, Z=0.4995, num_samples=100000, method='monte_carlo')
+
         Args:
           estimate: log Z: a `LogNormalizer`, number or tensor. By default it is estimated.
           **kwargs: Passed to `estimate_log_normalizer`: `num_samples`, `target_stderr`, `seed`, ...
 
         Returns:
           frozen: A `Resampled` that shares `accept_fn` and the proposal. `frozen.log_prob` is a
-            pure function: the same input gives the same output.
+            pure function: the same input gives the same output. Its log Z is saved with the
+            weights; `frozen.estimate` has the standard error.
         """
-        if estimate is None:
-            estimate = estimate_log_normalizer(self, **kwargs)
-        elif kwargs:
+        _check_estimate(estimate)
+        if estimate is not None and kwargs and not moving_averages(self.proposal):
             raise TypeError(
                 f"`freeze` got an `estimate` and also {sorted(kwargs)}, which are for making one."
             )
-        return self.copy(normalizer=estimate)
+        proposal = self._freeze_proposal(kwargs)
+        if estimate is None:
+            estimate = estimate_log_normalizer(self, **kwargs)
+        frozen = self.copy(normalizer=estimate, proposal=proposal)
+        if moving_averages(frozen):
+            raise ValueError(
+                f"`freeze` cannot reach a moving average inside {self.name!r}: it belongs to a "
+                "distribution that is no constructor argument of what holds it. Freeze that "
+                "distribution first, and build this one on it."
+            )
+        return frozen
+
+    def _freeze_proposal(self, kwargs: dict[str, Any]) -> tfd.Distribution:
+        def replace(part):
+            if not moving_averages(part):
+                return part
+            if not isinstance(part, Resampled):
+                return None
+            is_fixed = not isinstance(part.normalizer, MovingAverage)
+            return part.freeze(part.normalizer if is_fixed else None, **kwargs)
+
+        return nested.rebuild(self.proposal, replace)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Resampled]:
+        """Holds every moving average in it within a `with` block.
+
+        `log_prob` then uses the averages as they are, also in graphs that are traced already.
+        Nested distributions are held, too. Where log Z is fixed there is nothing to hold.
+
+        >>> dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
+        >>> _ = dist.log_prob(0.3)  # one update
+        >>> with dist.held():
+        ...     value = dist.log_prob(0.3)
+        >>> int(dist.normalizer.num_updates)
+        1
+        """
+        with contextlib.ExitStack() as stack:
+            for average in moving_averages(self):
+                stack.enter_context(average.held())
+            yield self
 
     def sample(self, sample_shape=(), seed=None, name: str = "sample", **kwargs) -> tf.Tensor:
         """Exact, independent draws from p_T; they need no estimate of Z and carry no gradient.
@@ -367,14 +435,44 @@ class Resampled(tfd.Distribution):
     def copy(self, **override_parameters_kwargs) -> Resampled:
         """A distribution with some arguments replaced, that shares all the rest.
 
+        With another `accept_fn`, `proposal` or `from_logits` there is another Z. Such a copy gets a
+        fresh moving average with the same settings; where log Z is fixed, it needs `normalizer=`.
+
         Args:
           **override_parameters_kwargs: Arguments of the constructor, such as `T=None`.
 
         Returns:
           copy: A `Resampled` on the same networks and, unless replaced, the same normalizer.
         """
+        old, new = self.parameters, {**self.parameters, **override_parameters_kwargs}
+        replaced = [n for n in ("proposal", "accept_fn", "from_logits") if new[n] is not old[n]]
+        keeps_normalizer = "normalizer" not in override_parameters_kwargs
+        if replaced and keeps_normalizer:
+            new["normalizer"] = self._normalizer_of_another_density(replaced)
         # TFP's own `copy` makes the copy hold on to the original, and so to what was replaced.
-        return type(self)(**{**self.parameters, **override_parameters_kwargs})
+        copy = type(self)(**new)
+        if keeps_normalizer and not replaced:
+            copy._estimate = self._estimate
+        return copy
+
+    def _normalizer_of_another_density(self, replaced: list[str]) -> MovingAverage:
+        if not isinstance(self._normalizer, MovingAverage):
+            raise ValueError(
+                f"`copy` got another {' and '.join(f'`{name}`' for name in replaced)}, for which "
+                "the fixed log Z of the original does not hold. Pass `normalizer=` as well: "
+                "another log Z, or a `MovingAverage()`."
+            )
+        _check_outside_of_functions()
+        return self._normalizer.fresh()
+
+    def __reduce_ex__(self, protocol):
+        """Refuses: neither `copy` nor `pickle` know which network owns which variable."""
+        raise TypeError(
+            f"The distribution {self.name!r} cannot be copied by the `copy` module, nor pickled: "
+            "its networks and graphs are tied to their variables. Use `dist.copy()`, which shares "
+            "the networks. To store it, save its variables with `tf.train.Checkpoint`, and restore "
+            "them into a distribution that is built in the same way."
+        )
 
     def __getitem__(self, slices) -> Resampled:
         """Slices the batch; needs a fixed log Z."""
@@ -649,20 +747,26 @@ def _as_normalizer(
     normalizer: Any, batch_shape: tf.TensorShape, dtype: tf.DType
 ) -> MovingAverage | tf.Tensor | tf.Variable:
     if normalizer is None:
-        if tf.inside_function():
-            raise ValueError(
-                "`normalizer`: a distribution that is built inside a tf.function cannot make a "
-                "MovingAverage of its own; pass one that was made outside, or a fixed log Z."
-            )
+        _check_outside_of_functions()
         normalizer = MovingAverage()
     if isinstance(normalizer, MovingAverage):
         normalizer.build(batch_shape, dtype)
         return normalizer
     log_z = normalizer.log_z if isinstance(normalizer, LogNormalizer) else normalizer
+    if isinstance(normalizer, LogNormalizer):
+        _check_hits(normalizer)
+    # Its gradient may be wanted, which would end at a variable of ours.
+    may_have_gradient = tf.is_tensor(log_z) and _compat.tape_is_recording()
     if not isinstance(log_z, tf.Variable):
         if not tf.is_tensor(log_z):
             log_z = _as_number(log_z, dtype)
         _check_log_z(log_z)
+    elif log_z.trainable:
+        raise ValueError(
+            f"`normalizer` (a fixed log Z) is a trainable variable, {log_z.name!r}. log Z is no "
+            "parameter: training would change it to whatever lowers the loss. Create the variable "
+            "with trainable=False, or pass its value."
+        )
     if log_z.dtype != dtype:
         raise TypeError(
             f"`normalizer` (a fixed log Z) has type {log_z.dtype.name}; expected {dtype.name}."
@@ -672,7 +776,39 @@ def _as_normalizer(
             f"`normalizer` (a fixed log Z) has shape {log_z.shape}; expected () or {batch_shape}, "
             "the batch shape of the proposal."
         )
-    return log_z
+    if isinstance(log_z, tf.Variable) or may_have_gradient or not tf.executing_eagerly():
+        return log_z
+    # Restored with the networks: with other weights there is another Z.
+    return tf.Variable(log_z, trainable=False, name="log_z")
+
+
+def _check_outside_of_functions() -> None:
+    if tf.inside_function():
+        raise ValueError(
+            "`normalizer`: a distribution that is built inside a tf.function cannot make a "
+            "MovingAverage of its own; pass one that was made outside, or a fixed log Z."
+        )
+
+
+def _check_estimate(estimate: Any) -> None:
+    """Catches a number of samples that was passed as log Z."""
+    if isinstance(estimate, numbers.Real) and estimate >= 1:
+        raise ValueError(
+            f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
+            f"that many proposals, write `freeze(num_samples={int(estimate)})`."
+        )
+
+
+def _check_hits(estimate: LogNormalizer) -> None:
+    without = np.isneginf(estimate.log_z)
+    if np.any(without):
+        bound = np.max(np.asarray(estimate.interval()[1])[without])
+        raise ValueError(
+            f"`normalizer`: none of {estimate.num_samples} draws from the proposal had a(z) above "
+            f"0. log Z is below {bound:.2f} at 95 % confidence, and nothing else is known of it. "
+            "Raise `num_samples`, check whether `accept_fn` accepts anything, or pass a known "
+            "log Z."
+        )
 
 
 def _fits(shape: tf.TensorShape, batch_shape: tf.TensorShape) -> bool:
@@ -695,8 +831,8 @@ def _as_number(log_z: Any, dtype: tf.DType) -> tf.Tensor:
 
 def _check_log_z(log_z: tf.Tensor) -> None:
     value = tf.get_static_value(log_z)
-    if value is not None and not np.all(value <= 1e-5):
+    if value is not None and not np.all((value <= 1e-5) & (value > -np.inf)):
         raise ValueError(
-            f"`normalizer` is log Z, at most 0, since Z is a probability; got {value}. If this is "
-            "Z itself, pass its log."
+            "`normalizer` is log Z, finite and at most 0, since Z is a probability; got "
+            f"{value}. If this is Z itself, pass its log."
         )
