@@ -10,7 +10,7 @@ from tfp_lars import (
     proposals,
 )
 from tfp_lars.acceptance import AcceptanceNetwork
-from tfp_lars.layer import DistributionLayer
+from tfp_lars.keras_layer import DistributionLayer
 from tfp_lars.normalizer import LogNormalizer, MovingAverage, estimate_log_normalizer
 from tfp_lars.resampled import Resampled, ResampledDistribution
 

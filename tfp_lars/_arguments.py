@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["checked_count", "checked_dtype", "checked_hidden_units", "checked_positive"]
+__all__ = [
+    "PROBABILITY_SLACK",
+    "checked_count",
+    "checked_dtype",
+    "checked_hidden_units",
+    "checked_positive",
+]
+
+# How far above 1 rounding may push a probability, and above 0 its log.
+PROBABILITY_SLACK = 1e-5
 
 
 def checked_count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:

@@ -92,6 +92,6 @@ class Scatter:
 def default_store() -> Store:
     """Returns the fastest store that works where the code is being traced."""
     in_xla = _compat.in_xla()
-    if in_xla or _compat.in_vectorized_map():
+    if in_xla or _compat.in_vectorized_map() or not _compat.can_write_rows():
         return Scatter(static_blocks=in_xla)
     return InPlace()

@@ -6,7 +6,6 @@ Every kind of function and network is met here, once: whatever comes in, what co
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 
 import keras
@@ -15,13 +14,11 @@ import tensorflow as tf
 import tf_keras
 
 from tfp_lars import ownership
+from tfp_lars._arguments import PROBABILITY_SLACK, checked_hidden_units
 
 __all__ = ["AcceptanceNetwork", "LogAcceptance"]
 
 _KERAS = (keras.Layer, tf_keras.layers.Layer)
-
-# How far above 1 rounding may carry a probability.
-_SLACK = 1e-5
 
 # In eager mode the first calls check values. The first `log_prob` makes two: on z, and on the
 # draws for Z.
@@ -63,7 +60,7 @@ class AcceptanceNetwork(keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.hidden_units = _check_units(hidden_units)
+        self.hidden_units = checked_hidden_units("hidden_units", hidden_units)
         self._follows_proposal = kwargs.get("dtype") is None
         self.activation = keras.activations.get(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -125,23 +122,6 @@ class AcceptanceNetwork(keras.Model):
     def from_config(cls, config):
         """Makes a network from what `get_config` returned."""
         return cls(**config)
-
-
-def _check_units(hidden_units) -> tuple[int, ...]:
-    if isinstance(hidden_units, (int, np.integer)):
-        raise TypeError(
-            f"`hidden_units` must be a sequence of integers; got {hidden_units!r}. For one hidden "
-            f"layer pass `({hidden_units},)`."
-        )
-    try:
-        units = tuple(operator.index(n) for n in hidden_units)
-    except TypeError:
-        raise TypeError(
-            f"`hidden_units` must be a sequence of integers; got {hidden_units!r}."
-        ) from None
-    if any(n < 1 for n in units):
-        raise ValueError(f"`hidden_units` must be positive integers; got {hidden_units!r}.")
-    return units
 
 
 def _another(initializer):
@@ -324,7 +304,7 @@ class LogAcceptance(tf.Module):
         """Which outputs of `accept_fn` are what they should be, of the shape of `value`."""
         if self.in_logits:
             return tf.logical_not(tf.math.is_nan(value))
-        return tf.logical_and(value >= 0.0, value <= 1.0 + _SLACK)
+        return tf.logical_and(value >= 0.0, value <= 1.0 + PROBABILITY_SLACK)
 
     @property
     def complaint(self) -> str:

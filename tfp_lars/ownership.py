@@ -9,7 +9,6 @@ about it. What is here carries variables across.
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 import tf_keras
+
+from tfp_lars import _compat
 
 __all__ = [
     "build_networks",
@@ -102,7 +103,7 @@ def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
     Returns:
       found: Whether `fit` of a Keras 3 model was found on the stack.
     """
-    model, _ = _model_on_the_stack("fit", "train_on_batch")
+    model, _ = _compat.keras_model_on_the_stack("fit", "train_on_batch")
     if model is None:
         return False
     owned = {id(v) for v in tf_variables(model)}
@@ -127,20 +128,8 @@ def is_training() -> bool | None:
     Returns:
       training: `None` outside of the steps of a model.
     """
-    _, step = _model_on_the_stack("train_step", "test_step", "predict_step")
+    _, step = _compat.keras_model_on_the_stack("train_step", "test_step", "predict_step")
     return None if step is None else step == "train_step"
-
-
-def _model_on_the_stack(*methods: str) -> tuple[keras.Model | None, str | None]:
-    """The Keras 3 model in one of whose methods this is executed or traced, and the method."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name in methods:
-            owner = frame.f_locals.get("self")
-            if isinstance(owner, keras.Model):
-                return owner, frame.f_code.co_name
-        frame = frame.f_back
-    return None, None
 
 
 def _networks_built(distribution: tf.Module) -> Iterator[bool]:
@@ -151,7 +140,7 @@ def _networks_built(distribution: tf.Module) -> Iterator[bool]:
 
 def _is_built(layer: keras.Layer | tf_keras.layers.Layer) -> bool:
     """Whether its variables exist; a layer that is used by its methods is built in its parts."""
-    parts = list(layer._flatten_layers(include_self=False, recursive=False))
+    parts = _compat.sublayers(layer)
     return layer.built or (bool(parts) and all(_is_built(part) for part in parts))
 
 

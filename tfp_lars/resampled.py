@@ -12,16 +12,19 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _compat, _seeds, density, nested, ownership
+from tfp_lars import _arguments, _compat, _nested, _seeds, density, ownership
 from tfp_lars._compiled_sampler import CompiledSampler
 from tfp_lars.acceptance import LogAcceptance, SlicedAcceptance
 from tfp_lars.normalizer import (
-    CompiledSums,
+    FixedNormalizer,
     LogNormalizer,
     MovingAverage,
+    Normalizer,
     estimate_log_normalizer,
     moving_averages,
 )
+from tfp_lars.normalizer.current import log_mean_accept
+from tfp_lars.normalizer.monte_carlo import ProposalSums
 
 __all__ = ["Resampled", "ResampledDistribution"]
 
@@ -157,7 +160,7 @@ class Resampled(tfd.Distribution):
         with tf.name_scope(name) as name:
             _check_proposal(proposal)
             self._T = _check_truncation("T", T)
-            self._max_attempts = _check_max_attempts(max_attempts)
+            self._max_attempts = _arguments.checked_count("max_attempts", max_attempts, most=2**30)
             self._from_logits = bool(from_logits)
             self._proposal = proposal
             ownership.build_networks(proposal)
@@ -181,12 +184,11 @@ class Resampled(tfd.Distribution):
                 draws=draws,
                 validate_args=validate_args,
             )
-            self._normalizer = _as_normalizer(
-                normalizer, proposal.batch_shape, self._log_accept.output_dtype
-            )
+            self._normalizer = _as_normalizer(normalizer)
+            self._normalizer.build(proposal.batch_shape, self._log_accept.output_dtype)
             self._estimate = normalizer if isinstance(normalizer, LogNormalizer) else None
-            # A copy must share what was made here, not make it again.
-            parameters["normalizer"] = self._normalizer
+            # A copy must share the normalizer that was created here.
+            parameters["normalizer"] = self._normalizer.argument
             self._sampler = CompiledSampler(
                 proposal,
                 self._log_accept.unchecked,
@@ -194,7 +196,7 @@ class Resampled(tfd.Distribution):
                 complaint=self._log_accept.complaint,
                 validate_args=validate_args,
             )
-            self._compiled_sums = CompiledSums(self)
+            self._proposal_sums = ProposalSums(proposal, self._log_accept)
             self._ownership_checked = False
             super().__init__(
                 dtype=proposal.dtype,
@@ -234,8 +236,8 @@ class Resampled(tfd.Distribution):
 
     @property
     def normalizer(self) -> MovingAverage | tf.Tensor | tf.Variable:
-        """The `MovingAverage`, or the fixed log Z, a variable or a tensor."""
-        return self._normalizer
+        """The `MovingAverage`, or the fixed log Z as a variable or tensor."""
+        return self._normalizer.argument
 
     @property
     def estimate(self) -> LogNormalizer | None:
@@ -246,7 +248,7 @@ class Resampled(tfd.Distribution):
         if self._estimate is None:
             return None
         with tf.init_scope():
-            value = tf.get_static_value(tf.convert_to_tensor(self._normalizer))
+            value = tf.get_static_value(tf.convert_to_tensor(self.normalizer))
         expected = np.asarray(self._estimate.log_z, value.dtype)
         return self._estimate if np.array_equal(value, expected) else None
 
@@ -254,6 +256,11 @@ class Resampled(tfd.Distribution):
     def max_attempts(self) -> int:
         """Without a limit `T`, how many proposals one draw may take."""
         return self._max_attempts
+
+    @property
+    def proposal_sums(self) -> ProposalSums:
+        """Sums of a(z) over batches of proposals, for `estimate_log_normalizer`."""
+        return self._proposal_sums
 
     def accept_log_prob(self, z: tf.Tensor, name: str = "accept_log_prob") -> tf.Tensor:
         """`log a(z)`, of shape sample + batch: what ranks samples.
@@ -293,14 +300,7 @@ class Resampled(tfd.Distribution):
     @property
     def log_normalizer(self) -> tf.Tensor:
         """The current log Z, of the batch shape. Draws nothing."""
-        if isinstance(self._normalizer, MovingAverage):
-            if tf.executing_eagerly() and not tf.reduce_all(self._normalizer.has_value):
-                raise ValueError(
-                    "`normalizer`, a MovingAverage, has no value before the first call of "
-                    "`log_prob`. Call that, or `freeze()` to estimate log Z."
-                )
-            return self._normalizer.log_z
-        return tf.broadcast_to(tf.convert_to_tensor(self._normalizer), self.batch_shape_tensor())
+        return tf.broadcast_to(self._normalizer.value, self.batch_shape_tensor())
 
     @property
     def acceptance_rate(self) -> tf.Tensor:
@@ -360,10 +360,10 @@ class Resampled(tfd.Distribution):
                 return part
             if not isinstance(part, Resampled):
                 return None
-            is_fixed = not isinstance(part.normalizer, MovingAverage)
+            is_fixed = not moving_averages(part._normalizer)
             return part.freeze(part.normalizer if is_fixed else None, **kwargs)
 
-        return nested.rebuild(self.proposal, replace)
+        return _nested.rebuild(self.proposal, replace)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Resampled]:
@@ -448,22 +448,13 @@ class Resampled(tfd.Distribution):
         replaced = [n for n in ("proposal", "accept_fn", "from_logits") if new[n] is not old[n]]
         keeps_normalizer = "normalizer" not in override_parameters_kwargs
         if replaced and keeps_normalizer:
-            new["normalizer"] = self._normalizer_of_another_density(replaced)
+            _check_outside_of_functions()
+            new["normalizer"] = self._normalizer.fresh()
         # TFP's own `copy` makes the copy hold on to the original, and so to what was replaced.
         copy = type(self)(**new)
         if keeps_normalizer and not replaced:
             copy._estimate = self._estimate
         return copy
-
-    def _normalizer_of_another_density(self, replaced: list[str]) -> MovingAverage:
-        if not isinstance(self._normalizer, MovingAverage):
-            raise ValueError(
-                f"`copy` got another {' and '.join(f'`{name}`' for name in replaced)}, for which "
-                "the fixed log Z of the original does not hold. Pass `normalizer=` as well: "
-                "another log Z, or a `MovingAverage()`."
-            )
-        _check_outside_of_functions()
-        return self._normalizer.fresh()
 
     def __reduce_ex__(self, protocol):
         """Refuses: neither `copy` nor `pickle` know which network owns which variable."""
@@ -476,12 +467,8 @@ class Resampled(tfd.Distribution):
 
     def __getitem__(self, slices) -> Resampled:
         """Slices the batch; needs a fixed log Z."""
-        if isinstance(self._normalizer, MovingAverage):
-            raise ValueError(
-                "`normalizer` is a MovingAverage, which cannot be sliced with the batch: "
-                "`freeze()` the distribution first, then slice."
-            )
         slices = tuple(slices) if isinstance(slices, (list, tuple)) else (slices,)
+        log_z = self._normalizer[slices]
         accept_fn = self.accept_fn
         if self._log_accept.sees_members:
             static = self.batch_shape.is_fully_defined()
@@ -490,7 +477,7 @@ class Resampled(tfd.Distribution):
         return self.copy(
             proposal=self.proposal[slices],
             accept_fn=accept_fn,
-            normalizer=self.log_normalizer[slices],
+            normalizer=log_z,
         )
 
     @property
@@ -565,22 +552,25 @@ class Resampled(tfd.Distribution):
 
     def _log_ratio(self, z, log_weight, proposal_kwargs):
         """`log p_T(z) - log pi(z)` for broadcast `z`, of shape sample + batch."""
-        if not isinstance(self._normalizer, MovingAverage):
-            log_accept = self._log_accept_of(z)
-            return density.log_ratio(
-                log_accept, tf.cast(self._normalizer, log_accept.dtype), self.T
-            )
-        self._warn_if_not_owned()
+        # Not for `z` and the draws for Z together: the draws need not wait for the encoder that
+        # `z` comes from, and need no gradient if the proposal is not trained.
+        log_accept = self._log_accept(self._with_one_sample_axis(z))  # [R] + B
+        log_target = None
         if log_weight is not None:
-            batch_shape = self.batch_shape_tensor()
-            log_weight = tf.reshape(log_weight, tf.concat([[-1], batch_shape], 0))
-        log_accept, log_z = self._normalizer.evaluate(
-            self._log_accept,
-            self.proposal,
-            self._with_one_sample_axis(z),
-            log_weight,
-            proposal_kwargs,
-        )
+            log_target = tf.stop_gradient(tf.reshape(log_weight, tf.shape(log_accept))) + log_accept
+
+        def estimate(num_samples, seed, score_function):
+            self._warn_if_not_owned()
+            return log_mean_accept(
+                self.proposal,
+                self._log_accept,
+                num_samples,
+                seed,
+                score_function,
+                **proposal_kwargs,
+            )
+
+        log_z = self._normalizer(estimate, log_target)
         return self._with_lead_of(z, density.log_ratio(log_accept, log_z, self.T))
 
     def _with_one_sample_axis(self, z):
@@ -735,51 +725,11 @@ def _check_truncation(name: str, T: Any) -> int | None:
     return int(T)
 
 
-def _check_max_attempts(max_attempts: Any) -> int:
-    if not isinstance(max_attempts, (int, np.integer)) or not 1 <= max_attempts <= 2**30:
-        raise ValueError(
-            f"`max_attempts` must be an integer from 1 to 2**30; got {max_attempts!r}."
-        )
-    return int(max_attempts)
-
-
-def _as_normalizer(
-    normalizer: Any, batch_shape: tf.TensorShape, dtype: tf.DType
-) -> MovingAverage | tf.Tensor | tf.Variable:
+def _as_normalizer(normalizer: Any) -> Normalizer:
     if normalizer is None:
         _check_outside_of_functions()
-        normalizer = MovingAverage()
-    if isinstance(normalizer, MovingAverage):
-        normalizer.build(batch_shape, dtype)
-        return normalizer
-    log_z = normalizer.log_z if isinstance(normalizer, LogNormalizer) else normalizer
-    if isinstance(normalizer, LogNormalizer):
-        _check_hits(normalizer)
-    # Its gradient may be wanted, which would end at a variable of ours.
-    may_have_gradient = tf.is_tensor(log_z) and _compat.tape_is_recording()
-    if not isinstance(log_z, tf.Variable):
-        if not tf.is_tensor(log_z):
-            log_z = _as_number(log_z, dtype)
-        _check_log_z(log_z)
-    elif log_z.trainable:
-        raise ValueError(
-            f"`normalizer` (a fixed log Z) is a trainable variable, {log_z.name!r}. log Z is no "
-            "parameter: training would change it to whatever lowers the loss. Create the variable "
-            "with trainable=False, or pass its value."
-        )
-    if log_z.dtype != dtype:
-        raise TypeError(
-            f"`normalizer` (a fixed log Z) has type {log_z.dtype.name}; expected {dtype.name}."
-        )
-    if not _fits(log_z.shape, batch_shape):
-        raise ValueError(
-            f"`normalizer` (a fixed log Z) has shape {log_z.shape}; expected () or {batch_shape}, "
-            "the batch shape of the proposal."
-        )
-    if isinstance(log_z, tf.Variable) or may_have_gradient or not tf.executing_eagerly():
-        return log_z
-    # Restored with the networks: with other weights there is another Z.
-    return tf.Variable(log_z, trainable=False, name="log_z")
+        return MovingAverage()
+    return normalizer if isinstance(normalizer, Normalizer) else FixedNormalizer(normalizer)
 
 
 def _check_outside_of_functions() -> None:
@@ -796,43 +746,4 @@ def _check_estimate(estimate: Any) -> None:
         raise ValueError(
             f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
             f"that many proposals, write `freeze(num_samples={int(estimate)})`."
-        )
-
-
-def _check_hits(estimate: LogNormalizer) -> None:
-    without = np.isneginf(estimate.log_z)
-    if np.any(without):
-        bound = np.max(np.asarray(estimate.interval()[1])[without])
-        raise ValueError(
-            f"`normalizer`: none of {estimate.num_samples} draws from the proposal had a(z) above "
-            f"0. log Z is below {bound:.2f} at 95 % confidence, and nothing else is known of it. "
-            "Raise `num_samples`, check whether `accept_fn` accepts anything, or pass a known "
-            "log Z."
-        )
-
-
-def _fits(shape: tf.TensorShape, batch_shape: tf.TensorShape) -> bool:
-    """Whether `shape` broadcasts to `batch_shape` without making it larger."""
-    try:
-        return tf.broadcast_static_shape(shape, batch_shape).is_compatible_with(batch_shape)
-    except ValueError:
-        return False
-
-
-def _as_number(log_z: Any, dtype: tf.DType) -> tf.Tensor:
-    try:
-        return tf.constant(np.asarray(log_z, dtype.as_numpy_dtype))
-    except (TypeError, ValueError):
-        raise TypeError(
-            "`normalizer` must be a MovingAverage, a LogNormalizer, or a fixed log Z (a number, "
-            f"tensor or variable); got {log_z!r}."
-        ) from None
-
-
-def _check_log_z(log_z: tf.Tensor) -> None:
-    value = tf.get_static_value(log_z)
-    if value is not None and not np.all((value <= 1e-5) & (value > -np.inf)):
-        raise ValueError(
-            "`normalizer` is log Z, finite and at most 0, since Z is a probability; got "
-            f"{value}. If this is Z itself, pass its log."
         )

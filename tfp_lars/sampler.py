@@ -21,6 +21,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lars import _compat
+from tfp_lars._arguments import PROBABILITY_SLACK
 from tfp_lars._stores import Store, default_store
 
 __all__ = ["Draws", "block_size", "decide", "draw"]
@@ -29,9 +30,6 @@ __all__ = ["Draws", "block_size", "decide", "draw"]
 _CANDIDATES_PER_BLOCK = 16_384
 _CANDIDATES_PER_SMALL_BLOCK = 256
 _NUMBERS_PER_BLOCK = 2**20
-
-# How far above 0 rounding may push a log probability.
-_SLACK = 1e-5
 
 
 class Draws(NamedTuple):
@@ -278,7 +276,7 @@ def _distance_to_last_accepted(accepted: tf.Tensor, since: tf.Tensor) -> tf.Tens
 def _any_invalid(log_accept: tf.Tensor) -> tf.Tensor:
     # `not (x <= slack)` would be shorter, but TensorFlow's graph optimizer turns it into
     # `x > slack`, which is false for NaN.
-    return tf.reduce_any(tf.logical_or(tf.math.is_nan(log_accept), log_accept > _SLACK))
+    return tf.reduce_any(tf.logical_or(tf.math.is_nan(log_accept), log_accept > PROBABILITY_SLACK))
 
 
 def _any_nan(z: tf.Tensor) -> tf.Tensor:
