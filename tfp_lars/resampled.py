@@ -449,7 +449,7 @@ class Resampled(tfd.Distribution):
         keeps_normalizer = "normalizer" not in override_parameters_kwargs
         if replaced and keeps_normalizer:
             _check_outside_of_functions()
-            new["normalizer"] = self._normalizer.fresh()
+            new["normalizer"] = self._normalizer.fresh(replaced)
         # TFP's own `copy` makes the copy hold on to the original, and so to what was replaced.
         copy = type(self)(**new)
         if keeps_normalizer and not replaced:
@@ -567,7 +567,7 @@ class Resampled(tfd.Distribution):
                 num_samples,
                 seed,
                 score_function,
-                **proposal_kwargs,
+                proposal_kwargs,
             )
 
         log_z = self._normalizer(estimate, log_target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +24,7 @@ def log_mean_accept(
     num_samples: int,
     seed: tf.Tensor,
     score_function: bool = False,
-    **proposal_kwargs: Any,
+    proposal_kwargs: Mapping[str, Any] | None = None,
 ) -> tf.Tensor:
     """Returns the log of the mean of a(z) over draws from the proposal, with gradients.
 
@@ -35,7 +35,7 @@ def log_mean_accept(
       seed: Stateless seed, `int32[2]`.
       score_function: Whether to add the gradient with respect to a proposal that is not
         reparameterized.
-      **proposal_kwargs: Passed to the proposal's `log_prob`, which the score function needs.
+      proposal_kwargs: Arguments for the proposal's `log_prob`, which the score function calls.
 
     Returns:
       log_z: Shape `B`.
@@ -50,7 +50,7 @@ def log_mean_accept(
     log_z = tfp.math.reduce_logmeanexp(log_accept, axis=0)
     if not score_function:
         return log_z
-    log_proposal = tf.cast(proposal.log_prob(z, **proposal_kwargs), log_z.dtype)
+    log_proposal = tf.cast(proposal.log_prob(z, **(proposal_kwargs or {})), log_z.dtype)
     return log_z + _score_term(log_accept, log_z, log_proposal)
 
 

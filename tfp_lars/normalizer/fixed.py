@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,11 +76,12 @@ class FixedNormalizer(Normalizer):
         # Without a static batch shape, a scalar has not been broadcast. It fits every slice.
         return value if value.shape.rank == 0 else value[slices]
 
-    def fresh(self) -> Normalizer:
+    def fresh(self, replaced: Sequence[str]) -> Normalizer:
         """Raises: the value holds for one density only."""
+        names = " and ".join(f"`{name}`" for name in replaced)
         raise ValueError(
-            "The fixed log Z of the original does not hold for another density. Pass "
-            "`normalizer=` as well: another log Z, or a `MovingAverage()`."
+            f"`copy` got another {names}, for which the fixed log Z of the original does not hold. "
+            "Pass `normalizer=` as well: another log Z, or a `MovingAverage()`."
         )
 
 

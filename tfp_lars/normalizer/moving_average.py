@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,8 +154,9 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         self._check_built()
         return self._num_updates.read_value()
 
-    def fresh(self) -> MovingAverage:
+    def fresh(self, replaced: Sequence[str] = ()) -> MovingAverage:
         """Returns an average with the same settings and no updates."""
+        del replaced  # an average can follow any density
         return MovingAverage(
             self.num_samples,
             self.decay,

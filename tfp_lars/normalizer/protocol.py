@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -70,6 +71,10 @@ class Normalizer(tf.Module):
         """Returns the `normalizer` argument for a slice of the batch."""
         raise NotImplementedError
 
-    def fresh(self) -> Normalizer:
-        """Returns a normalizer with the same settings for another density."""
+    def fresh(self, replaced: Sequence[str]) -> Normalizer:
+        """Returns a normalizer with the same settings for another density, or raises.
+
+        Args:
+          replaced: Names of the arguments of `Resampled` that differ.
+        """
         raise NotImplementedError

@@ -19,7 +19,7 @@ import tensorflow_probability as tfp
 
 import tfp_lars
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 PACKAGE = ROOT / "tfp_lars"
 MODULES = sorted(
     ".".join(p.relative_to(PACKAGE).with_suffix("").parts)
@@ -27,34 +27,35 @@ MODULES = sorted(
     if p.stem != "__init__"
 )
 
-# What each module may import from the package, itself aside.
+# What each module may import from the package. `normalizer` and `proposals` are packages whose
+# files may import each other.
 BASE = {"_arguments", "_compat", "_seeds"}
 LAYERS = {
     "_arguments": set(),
-    "_keras_backend": set(),
-    "nested": set(),
     "_compat": set(),
+    "_keras_backend": set(),
+    "_nested": set(),
     "_seeds": {"_compat"},
     "_stores": {"_compat"},
     "_traced_once": {"_compat"},
     "density": set(),
     "ownership": {"_compat"},
-    "sampler": {"_compat", "_stores"},
+    "sampler": {"_arguments", "_compat", "_stores"},
     "_proposal_draws": {"_compat"},
     "_compiled_sampler": {"_compat", "_proposal_draws", "_traced_once", "sampler"},
     "acceptance": {*BASE, "ownership"},
     "proposals": {*BASE, "ownership"},
     "normalizer": {*BASE, "_proposal_draws", "_traced_once", "density"},
-    "layer": {"normalizer", "ownership"},
     "resampled": {
         *BASE,
         "_compiled_sampler",
+        "_nested",
         "acceptance",
         "density",
-        "nested",
         "normalizer",
         "ownership",
     },
+    "keras_layer": {"normalizer", "ownership"},
 }
 
 

@@ -73,7 +73,7 @@ MAF = "_proposal/_bijector/_shift_and_log_scale_fn/_network/layer_with_weights-"
 
 CHECKPOINT_KEYS = {
     with_keras: (*LISTED, *AVERAGE, *NORMAL),
-    frozen: (*LISTED, "_normalizer", *NORMAL),
+    frozen: (*LISTED, "_normalizer/_log_z", *NORMAL),
     with_tf_keras: (TF_KERAS + "bias", TF_KERAS + "kernel", *AVERAGE, *NORMAL),
     with_module: ("_log_accept/_network/slope", *AVERAGE, *NORMAL),
     nested: (
