@@ -524,16 +524,18 @@ class Resampled(tfd.Distribution):
                 f"`accept_fn` returned {dtype.name}, but the proposal's log_prob is "
                 f"{log_proposal.dtype.name}: `accept_fn` must return that, too."
             )
-        log_proposal_, result_dtype = tf.cast(log_proposal, dtype), log_proposal.dtype
-        # Outside the support a(z) may be anything, NaN too. It is evaluated elsewhere and dropped.
-        outside = log_proposal_ < dtype.min  # -inf
+        result_dtype = log_proposal.dtype
+        log_proposal = tf.cast(log_proposal, dtype)
+        # Outside the support a(z) may be anything, also NaN. There it is evaluated at another
+        # point, and the value is dropped.
+        outside = log_proposal < dtype.min  # -inf
         z = self._replace(self._broadcast(z), outside)
         log_weight = None
         if target_log_prob is not None:
-            log_weight = log_proposal_ - tf.cast(target_log_prob, dtype)
-            log_weight = tf.where(outside, log_proposal_, log_weight)
+            log_weight = log_proposal - tf.cast(target_log_prob, dtype)
+            log_weight = tf.where(outside, log_proposal, log_weight)
         log_ratio = self._log_ratio(z, log_weight, proposal_kwargs)
-        log_prob = tf.where(outside, log_proposal_, log_proposal_ + log_ratio)
+        log_prob = tf.where(outside, log_proposal, log_proposal + log_ratio)
         return tf.cast(log_prob, result_dtype)
 
     def _replace(self, z, outside):
