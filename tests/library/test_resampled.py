@@ -246,7 +246,7 @@ def test_dist_built_inside_a_graph_takes_an_average_from_outside():
     def without(z):
         return Resampled(tfd.Normal(loc, 1.0), gentle).log_prob(z)
 
-    with pytest.raises(ValueError, match="`normalizer`.*made outside"):
+    with pytest.raises(ValueError, match="`normalizer`.*created outside"):
         without(tf.constant(Z))
 
 
