@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from examples import fused_adam
 from examples.fused_adam import FusedAdam
 
 
@@ -28,11 +29,41 @@ def train(optimizer, in_graph, num_steps=20):
     return [np.array(v) for v in (*weights, *optimizer.variables)]
 
 
+OPTIONS = {
+    "plain": {},
+    "amsgrad": {"amsgrad": True},
+    "weight decay": {"weight_decay": 0.3},
+    "clipped": {"global_clipnorm": 0.05},
+    "average": {"use_ema": True, "ema_momentum": 0.5},
+}
+
+
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_steps_are_those_of_adam(in_graph):
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_steps_are_those_of_adam(in_graph, options):
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([10], [0.1, 0.01])
-    expected = train(keras.optimizers.Adam(schedule, beta_1=0.8, epsilon=1e-5), in_graph)
-    found = train(FusedAdam(schedule, beta_1=0.8, epsilon=1e-5), in_graph)
+    options = {"beta_1": 0.8, "epsilon": 1e-5, **options}
+    expected = train(keras.optimizers.Adam(schedule, **options), in_graph)
+    found = train(FusedAdam(schedule, **options), in_graph)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)  # 1 - 0.999 in float32
     assert np.all(np.abs(found[0] - 1.0) > 0.1)  # it did move
+
+
+def test_state_that_keras_keeps_elsewhere_is_left_to_keras(monkeypatch):
+    monkeypatch.setattr(fused_adam, "_INTERNALS", ("_state_of_another_version",))
+    monkeypatch.setattr(tf.raw_ops, "ResourceApplyAdam", None)
+    expected = train(keras.optimizers.Adam(0.1), in_graph=False)
+    for a, b in zip(train(FusedAdam(0.1), in_graph=False), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_sparse_gradients_are_left_to_keras():
+    tables = []
+    for optimizer in (keras.optimizers.Adam(0.1), FusedAdam(0.1)):
+        table = keras.Variable(np.ones((4, 2), "float32"))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table.value, [1, 3]) ** 2)
+        optimizer.apply(tape.gradient(loss, [table.value]), [table])
+        tables.append(np.array(table))
+    np.testing.assert_array_equal(*tables)
