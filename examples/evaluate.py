@@ -80,14 +80,16 @@ def importance_weighted(
         )
 
     rows = []
-    bar = keras.utils.Progbar(len(pixels), unit_name="image") if progress else None
+    # Keras would end the bar on the last batch's NLL; the mean over all images is told instead.
+    bar = keras.utils.Progbar(len(pixels), unit_name="image", stateful_metrics=["nll"])
     for batch, x in enumerate(data.evaluation_batches(pixels, IMAGES_PER_BATCH)):
         parts = np.float64(chunks(x, tf.constant(seed + 7919 * batch)))  # [chunks, 2 + priors, b]
         means = parts[:, :2].sum(0) / num_samples
         logs = np.logaddexp.reduce(parts[:, 2:], axis=0) - np.log(num_samples)
         rows.append(np.concatenate([means, logs]))
-        if bar is not None:
-            bar.add(x.shape[0], values=[("nll", -logs[0].mean())])
+        if progress:
+            nll = -np.mean(np.concatenate([row[2] for row in rows]))
+            bar.add(x.shape[0], values=[("nll", nll)])
     recons, kl, log_likelihood, *others = np.concatenate(rows, axis=1)
     return {
         "log_likelihood": log_likelihood,

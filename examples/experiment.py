@@ -108,7 +108,8 @@ def build(config: Config) -> models.LatentVariableModel:
             network.trainable = False
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
     # 50 steps for each call from Python cost what a hand-written loop costs, single steps twice
-    # that; XLA pays on a GPU and halves the speed on a CPU.
+    # that (`train.steps_per_call` adapts the number to the checkpoints); XLA pays on a GPU and
+    # halves the speed on a CPU.
     model.compile(
         optimizer=FusedAdam(schedule.learning_rate()),
         steps_per_execution=math.gcd(50, config.steps),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-
 # What the fused update reads of Keras's optimizer (seen in Keras 3.10 to 3.15).
 _INTERNALS = ("_get_variable_index", "_momentums", "_velocities")
 

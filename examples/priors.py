@@ -21,7 +21,8 @@ class PriorConfig:
 
     Attributes:
       name: One of `PRIORS`.
-      accept_units: Hidden layers of the acceptance network.
+      accept_units: Hidden layers of the acceptance network; of each one, where every dimension has
+        its own.
       T: Truncation, `None` for resampling without end.
       num_samples: Proposals for each estimate of Z while training.
       decay: Of the moving average of Z.
@@ -50,13 +51,13 @@ def _resampled(
 
 
 def _dimensionwise(d: int, config: PriorConfig) -> tfd.Independent:
-    """Each dimension with its own a_i, two hidden layers of 20, whatever `accept_units` says.
+    """Each dimension with its own a_i.
 
     It trains on Z from the proposals alone: in one dimension a thousand of them leave no place
     that a sample of the encoder would have to make up for.
     """
     proposal = tfd.Normal(tf.zeros([d]), tf.ones([d]))
-    accept_fn = DimensionwiseAcceptance(d, seed=config.seed)
+    accept_fn = DimensionwiseAcceptance(d, config.accept_units, seed=config.seed)
     return tfd.Independent(_resampled(proposal, config, accept_fn), 1)
 
 
@@ -79,6 +80,18 @@ PRIORS: dict[str, Callable[[int, PriorConfig, Callable], tfd.Distribution]] = {
 }
 
 
+# Hidden layers of a(z), unless `lars` over latents has its 100-100.
+_ACCEPT_UNITS = {"lars_dimensionwise": (20, 20)}
+_ACCEPT_UNITS_OF_IMAGES = (300, 300)  # as the encoder has
+
+
+def default_accept_units(prior: str, model: str) -> tuple[int, ...]:
+    """Hidden layers of a(z), where none are asked for."""
+    if model == "output_vae":
+        return _ACCEPT_UNITS_OF_IMAGES
+    return _ACCEPT_UNITS.get(prior, PriorConfig.accept_units)
+
+
 def make(d: int, config: PriorConfig, encode: Callable) -> tfd.Distribution:
     """A prior of event shape `[d]`.
 
@@ -91,13 +104,13 @@ def make(d: int, config: PriorConfig, encode: Callable) -> tfd.Distribution:
 
 
 def resampled_images(marginal: tfd.Distribution, config: PriorConfig) -> tfp_lars.Resampled:
-    """Images resampled by an acceptance network of the encoder's size, 784-300-300-1.
+    """Images resampled by an acceptance network of the image.
 
     Args:
-      marginal: Of the VAE, event shape `[784]`.
-      config: Its `T`, `num_samples`, `decay` and `seed`; `name` is `lars`.
+      marginal: Marginal of the VAE, event shape `[784]`.
+      config: Settings of the acceptance network, of `T` and of the estimate of Z; `name` is `lars`.
     """
-    return _resampled(marginal, config, tfp_lars.AcceptanceNetwork((300, 300)))
+    return _resampled(marginal, config)
 
 
 def resampled_part(prior: tfd.Distribution) -> tfp_lars.Resampled | None:

@@ -361,7 +361,7 @@ def dry_run(study: Study, jobs: int) -> None:
         total += left
         print(
             f"{run.name}: {state.told}, about {step_time.told(left)}, "
-            f"{1000 * costs[kind].step:.1f} ms a step",
+            f"{1000 * costs[kind].step:.3g} ms a step",
             flush=True,
         )
     for figure in study.figures:

@@ -118,9 +118,13 @@ def measure(run: paper.Run, preset: paper.Preset) -> Costs:
 
 
 def _line_through(work: Callable[[int], object], few: int, many: int) -> tuple[float, float]:
-    """Seconds for a few, and for each one more: every call has a cost of its own, say tracing."""
+    """Seconds for a few, and for each one more: every call has a cost of its own, say tracing.
+
+    On a busy machine the larger call may take no longer than the first; its mean is then the
+    better estimate.
+    """
     short, long = _timed(work, few), _timed(work, many)
-    return short, max(long - short, 0.0) / (many - few)
+    return short, (long - short) / (many - few) if long > short else long / many
 
 
 def _timed(work: Callable[..., object], *args) -> float:

@@ -42,7 +42,7 @@ class Keeper(keras.callbacks.Callback):
             raise UserError(
                 f"the loss became {logs['loss']} at or shortly before step {step}; "
                 f"{'the last good checkpoint is ' + last if last else 'no checkpoint was made'}. "
-                "Lower the learning rate, or try another --seed."
+                "Try another --seed, or a larger --batch-size."
             )
 
     def on_epoch_end(self, epoch, logs=None):
@@ -85,6 +85,26 @@ class Progress(keras.callbacks.Callback):
         self.bar.update(step, list(values.items()), finalize=step >= self.bar.target)
 
 
+def steps_per_call(start: int, stop: int, checkpoint_every: int, most: int = 50) -> tuple[int, int]:
+    """How many steps to make for each call from Python, and between two checkpoints.
+
+    Args:
+      start: The first step.
+      stop: The step after the last.
+      checkpoint_every: Steps between checkpoints, as the user wants them.
+      most: Steps for each call, at most; more do not pay.
+
+    Returns:
+      per_call: Divides the number of steps that are left, so that no call runs out of batches.
+      every: A multiple of it, at most `checkpoint_every`.
+    """
+    every = min(checkpoint_every, stop)
+    per_call = math.gcd(most, stop - start)
+    if every < per_call:
+        per_call = math.gcd(per_call, every)
+    return per_call, every - every % per_call
+
+
 def train(
     config: Config,
     images: data.Images,
@@ -115,8 +135,7 @@ def train(
     manager = run.manager(model, "checkpoints")
     restore(manager)
     start = int(model.optimizer.iterations)
-    every = min(checkpoint_every, config.steps)
-    every -= every % model.steps_per_execution
+    model.steps_per_execution, every = steps_per_call(start, config.steps, checkpoint_every)
     callbacks = [Keeper(run, manager)]
     stopper = None
     if config.dataset == "static_mnist":
@@ -163,7 +182,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--latents", type=positive, default=50, help="dimensions of each latent")
     add("--batch-size", type=positive, default=128)
-    add("--accept-units", type=units, default=(100, 100), help="hidden layers of a(z): 100-100")
+    add(
+        "--accept-units",
+        type=units,
+        help="hidden layers of a, as in 50-50-50 (default: 100-100; 20-20 for lars_dimensionwise, "
+        "300-300 for output_vae)",
+    )
     add("--T", type=truncation, default=100, help="truncation, 'inf' for none")
     add(
         "--S",
@@ -199,7 +223,7 @@ def config_of(args: argparse.Namespace, base: models.LatentVariableModel | None 
         model=args.model,
         prior=priors.PriorConfig(
             name=args.prior,
-            accept_units=args.accept_units,
+            accept_units=args.accept_units or priors.default_accept_units(args.prior, args.model),
             T=args.T,
             num_samples=args.S,
             decay=args.decay,

@@ -12,7 +12,8 @@ from tests.bounds import FALSE_ALARM_RATE, dkw_band, normal_bound
 
 def make(d=3, T=20):
     """A prior whose dimensions differ, with acceptances far from constant."""
-    prior = priors.make(d, priors.PriorConfig("lars_dimensionwise", T=T, num_samples=64), None)
+    config = priors.PriorConfig("lars_dimensionwise", (20, 20), T=T, num_samples=64)
+    prior = priors.make(d, config, None)
     accept_fn = prior.distribution.accept_fn
     accept_fn.kernels[-1].assign(4.0 * accept_fn.kernels[-1])
     accept_fn.biases[-1].assign_sub(np.linspace(0.5, 2.0, d, dtype=np.float32)[:, None])

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import keras
 import numpy as np
@@ -89,6 +90,17 @@ def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
     np.testing.assert_allclose(
         found["other_log_likelihoods"][0], found["log_likelihood"] - 0.1, rtol=1e-5
     )
+
+
+def test_progress_bar_ends_on_the_result(model, capsys):
+    """Two batches, of 64 and 6 images, the second of other images than the first."""
+    rng = np.random.default_rng(0)
+    pixels = np.uint8(
+        255 * (rng.random((70, 28, 28)) < np.where(np.arange(70) < 64, 0.1, 0.5)[:, None, None])
+    )
+    found = evaluate.importance_weighted(model, model.prior.freeze(-0.7), pixels, 5, progress=True)
+    said = re.findall(r"nll: ([0-9.]+)", capsys.readouterr().out)
+    assert math.isclose(float(said[-1]), -found["log_likelihood"].mean(), abs_tol=1e-3)
 
 
 @pytest.mark.parametrize(("wanted", "indices"), [(3, [0, 3, 6]), (10, range(10)), (99, range(10))])

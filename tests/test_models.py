@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfp_lars
-from examples import experiment, models, priors
+from examples import experiment, models, priors, train
 
 D = 50
 
@@ -46,7 +46,8 @@ SIZES = {
 
 def build(model="vae", prior=None, **kwargs):
     prior = prior or ("lars" if model == "output_vae" else "standard")
-    config = priors.PriorConfig(name=prior, num_components=7, num_samples=32)
+    units = priors.default_accept_units(prior, model)
+    config = priors.PriorConfig(prior, units, num_components=7, num_samples=32)
     return experiment.build(experiment.Config("mnist", model, config, steps=100, **kwargs))
 
 
@@ -59,6 +60,20 @@ def test_resampled_prior_adds_the_acceptance_network():
     assert models.num_parameters(build("vae", "lars")) == VAE_SIZE + 15_301
     size = models.num_parameters(build("vae", "lars_dimensionwise"))
     assert size == VAE_SIZE + D * dense(1, 20, 20, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "prior", "expected"),
+    [
+        ("vae", "lars", dense(D, 7, 5, 1)),
+        ("vae", "lars_dimensionwise", D * dense(1, 7, 5, 1)),
+        ("output_vae", "lars", dense(784, 7, 5, 1)),
+    ],
+)
+def test_every_acceptance_network_has_the_units_that_were_asked_for(model, prior, expected):
+    arguments = ["--dataset", "mnist", "--model", model, "--prior", prior, "--out", "out"]
+    asked = train.config_of(train.parse([*arguments, "--accept-units", "7-5", "--steps", "50"]))
+    assert models.num_parameters(experiment.build(asked)) == VAE_SIZE + expected
 
 
 @pytest.mark.parametrize("prior", priors.PRIORS)

@@ -12,7 +12,7 @@ from tests.bounds import normal_bound
 
 
 def config(steps=1):
-    prior = priors.PriorConfig("lars", T=20, num_samples=16)
+    prior = priors.PriorConfig("lars", (300, 300), T=20, num_samples=16)
     return experiment.Config("mnist", "output_vae", prior, steps, num_latents=3, batch_size=8)
 
 

@@ -424,11 +424,21 @@ def test_durations_are_readable(seconds, text):
     assert step_time.told(seconds) == text
 
 
+def test_time_of_a_step_is_positive_on_a_busy_machine(monkeypatch):
+    """The first call, of 10, took 3 seconds; the second, of 50, took 1."""
+    clock = iter([0.0, 3.0, 3.0, 4.0])
+    monkeypatch.setattr(step_time.time, "perf_counter", lambda: next(clock))
+    assert step_time._line_through(lambda n: None, 10, 50) == (3.0, 1 / 50)
+    clock = iter([0.0, 1.0, 1.0, 4.0])
+    assert step_time._line_through(lambda n: None, 10, 50) == (1.0, 2 / 40)
+
+
 def test_measured_costs_are_finite(monkeypatch):
     monkeypatch.setattr(step_time, "_import_time", lambda: 0.0)
     costs = step_time.measure(JOINT, TINY)
     for value in dataclasses.astuple(costs):
         assert value >= 0.0 and math.isfinite(value)
+    assert costs.step > 0.0 and costs.proposal > 0.0
 
 
 def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys, monkeypatch):
@@ -439,7 +449,7 @@ def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys, monkeypatch
     reproduce.dry_run(made, jobs=1)
     out = capsys.readouterr().out
     assert f"{STANDARD.name}: finished" in out
-    assert f"{POST_HOC.name}: not run, about 60 s, 500.0 ms a step" in out
+    assert f"{POST_HOC.name}: not run, about 60 s, 500 ms a step" in out
     assert "3 runs, about 2.0 min" in out
     assert not (tmp_path / "runs" / JOINT.name).exists()
 

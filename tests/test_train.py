@@ -242,6 +242,7 @@ def test_nan_stops_the_training_and_keeps_the_last_good_checkpoint(capsys, tmp_p
         capsys, *SMALL, "--steps", "300", "--checkpoint-every", "50", "--out", tmp_path, "--quiet"
     )
     assert "loss became nan at or shortly before step 150" in message
+    assert "Try another --seed, or a larger --batch-size." in message
     assert "ckpt-100" in message
     assert message.count("\n") == 0
 
@@ -274,6 +275,37 @@ def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, mon
     again = train.train(config, images, run, checkpoint_every=50, progress=False)
     assert int(again.optimizer.iterations) == 150
     assert len(looks) == 13
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "wanted", "expected"),
+    [
+        (0, 100, 10, (10, 10)),  # more checkpoints than calls from Python
+        (0, 100, 7, (1, 7)),
+        (0, 100, 60, (50, 50)),  # at most as far apart as wanted
+        (0, 600, 100, (50, 100)),
+        (0, 30, 1000, (10, 30)),
+        (7, 100, 50, (1, 50)),  # resumed from a checkpoint at another distance
+        (60, 100, 1000, (10, 100)),
+    ],
+)
+def test_steps_of_a_call_divide_what_is_left(start, stop, wanted, expected):
+    assert train.steps_per_call(start, stop, wanted) == expected
+    per_call, every = expected
+    assert (stop - start) % per_call == 0 and every % per_call == 0
+
+
+def test_checkpoints_may_be_closer_than_the_calls_from_python(tmp_path):
+    states = []
+    for every in (5, 50):
+        out = tmp_path / str(every)
+        arguments = ["--steps", "10", "--checkpoint-every", str(every), "--out", str(out)]
+        train.main([*SMALL, *arguments, "--batch-size", "8", "--quiet", "--no-evaluation"])
+        states.append(final_state(out))
+    names = {p.name for p in (tmp_path / "5" / "checkpoints").glob("*.index")}
+    assert names == {"ckpt-5.index", "ckpt-10.index"}
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(value, states[1][name], err_msg=name)
 
 
 POST_HOC = [*SMALL, "--steps", "100", "--checkpoint-every", "50", "--quiet", "--no-evaluation"]
