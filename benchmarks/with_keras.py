@@ -12,7 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 import tfp_lars
-from examples import cores, data, experiment, models, priors
+from examples.common import cores
+from examples.vae import build as experiment
+from examples.vae import datasets as data
+from examples.vae import models, priors
 from tfp_lars import noise
 
 __all__ = ["acceptance_alone", "train", "train_by_hand", "use_threads", "vae"]

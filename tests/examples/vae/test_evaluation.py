@@ -1,0 +1,135 @@
+"""The NLL estimator, against a marginal likelihood that quadrature gives."""
+
+import dataclasses
+import json
+import math
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfp_lars
+from examples.vae import build as experiment
+from examples.vae import datasets as data
+from examples.vae import evaluation as evaluate
+from examples.vae import models, priors, run_directory
+from tests.bounds import normal_bound
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A VAE of two latents whose decoder says something, with a prior of two lobes."""
+    tf.random.set_seed(3)
+
+    def make_prior(encode):
+        return tfp_lars.Resampled(
+            tfp_lars.proposals.standard_normal(2),
+            lambda z: 4.0 * tf.abs(z[..., 0]) - 3.0,
+            T=20,
+            from_logits=True,
+        )
+
+    model = models.VAE(make_prior, num_latents=2)
+    # An encoder somewhat wider than the posterior, so that weights have a variance to speak of.
+    for layer in (model.decoder.layers[-1], model.head.dense):
+        layer.kernel.assign(0.2 * layer.kernel)
+    model.head.dense.bias.assign([0.0, 0.0, 0.4, 0.4])
+    return model
+
+
+def log_marginals(model, prior, x):
+    """log of the integral of p(z) p(x|z) on a grid, for each image."""
+    axis = np.linspace(-7.0, 7.0, 281, dtype=np.float32)
+    step = float(axis[1] - axis[0])
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    logits = model.decode([tf.constant(grid)]).numpy().astype(np.float64)
+    log_prior = prior.log_prob(grid).numpy().astype(np.float64)
+    log_x = logits @ x.reshape(len(x), -1).T - np.logaddexp(0.0, logits).sum(-1, keepdims=True)
+    return np.logaddexp.reduce(log_prior[:, None] + log_x, axis=0) + 2 * np.log(step)
+
+
+def test_importance_weighting_finds_the_marginal_likelihood(model, seed, num_repeats=40):
+    """The mean weight is unbiased, so its ratio to the exact likelihood has a mean of 1."""
+    pixels = np.uint8(255 * (np.random.default_rng(0).random((20, 28, 28)) < 0.3))
+    prior, estimate = evaluate.frozen_prior(model, 10**6, seed=1)
+    assert 0.05 < np.exp(estimate.log_z) < 0.95
+    exact = log_marginals(model, prior, pixels > 0)
+    # Each time an image comes up it has draws of its own.
+    repeated = np.tile(pixels, [num_repeats, 1, 1])
+    found = evaluate.importance_weighted(model, prior, repeated, 150, seed=seed)
+    ratio = np.exp(found["log_likelihood"].reshape(num_repeats, -1) - exact)
+    stderr = ratio.std(ddof=1) / np.sqrt(ratio.size)
+    assert stderr < 0.02
+    assert abs(ratio.mean() - 1.0) < normal_bound() * stderr + 1e-4
+    # One draw instead of 150 is a bound, and a much lower one.
+    assert np.mean(found["recons"] - found["kl"]) < np.mean(exact) - 0.1
+
+
+def test_chunks_add_up_whatever_their_size(model):
+    """120 draws in chunks of 50, 50 and 20 are those draws, not 3 averages of logs."""
+    pixels = np.uint8(255 * (np.random.default_rng(0).random((3, 28, 28)) < 0.3))
+    prior = model.prior.freeze(-0.7)
+    found = evaluate.importance_weighted(model, prior, pixels, 120, seed=5)
+    x = np.float32(pixels > 0)
+    chunks = ((0, 50), (50, 50), (100, 20))
+    terms = [model.terms(x, size, tf.constant([5, start]), prior) for start, size in chunks]
+    log_w = np.concatenate([t["recons"] - t["kl"] for t in terms]).astype(np.float64)
+    expected = np.logaddexp.reduce(log_w, axis=0) - np.log(120)
+    np.testing.assert_allclose(found["log_likelihood"], expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        found["kl"], np.concatenate([t["kl"] for t in terms]).mean(0), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
+    """Where the prior is not truncated, an error of log Z is an error of the NLL, one to one."""
+    pixels = np.uint8(255 * (np.random.default_rng(0).random((5, 28, 28)) < 0.3))
+    endless = model.prior.copy(T=None)
+    found = evaluate.importance_weighted(
+        model, endless.freeze(-0.7), pixels, 20, other_priors=[endless.freeze(-0.6)]
+    )
+    np.testing.assert_allclose(
+        found["other_log_likelihoods"][0], found["log_likelihood"] - 0.1, rtol=1e-5
+    )
+
+
+def test_progress_bar_ends_on_the_result(model, capsys):
+    """Two batches, of 64 and 6 images, the second of other images than the first."""
+    rng = np.random.default_rng(0)
+    pixels = np.uint8(
+        255 * (rng.random((70, 28, 28)) < np.where(np.arange(70) < 64, 0.1, 0.5)[:, None, None])
+    )
+    found = evaluate.importance_weighted(model, model.prior.freeze(-0.7), pixels, 5, progress=True)
+    said = re.findall(r"nll: ([0-9.]+)", capsys.readouterr().out)
+    assert math.isclose(float(said[-1]), -found["log_likelihood"].mean(), abs_tol=1e-3)
+
+
+@pytest.mark.parametrize(("wanted", "indices"), [(3, [0, 3, 6]), (10, range(10)), (99, range(10))])
+def test_some_images_are_spread_over_all(wanted, indices):
+    np.testing.assert_array_equal(data.spread(np.arange(10), wanted), list(indices))
+    np.testing.assert_array_equal(data.spread(np.arange(10), None), np.arange(10))
+
+
+def test_every_image_s_nll_is_kept_and_its_mean_is_the_nll(model, tmp_path):
+    model.compile(keras.optimizers.Adam())
+    pixels = np.uint8(255 * (np.random.default_rng(0).random((90, 28, 28)) < 0.3))
+    images = data.Images("mnist5k", pixels, pixels, pixels, dynamic=True, source="made up")
+    config = experiment.Config("mnist5k", "vae", priors.PriorConfig(), steps=1, num_latents=2)
+    settings = {"iwae_samples": 20, "z_samples": 1000, "progress": False}
+    run = run_directory.RunDirectory(tmp_path)
+    evaluate.evaluate(model, images, config, run, command="none", test_images=45, **settings)
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    nll, elbo = (np.load(tmp_path / f"test_{n}.npy") for n in ("nll", "elbo"))
+    assert nll.shape == elbo.shape == (45,)
+    assert math.isclose(nll.mean(), found["nll"], rel_tol=1e-9)
+    assert math.isclose(elbo.mean(), found["elbo"], rel_tol=1e-9)
+    assert (found["test_images"], found["num_test_images"]) == (45, 45)
+    assert (found["iwae_samples"], found["z_samples"]) == (20, 1000)
+    spread = elbo.std(ddof=1) / math.sqrt(45)
+    assert spread <= found["elbo_stderr"] <= spread + found["log_z_stderr"]
+    # Half of the images are every other one.
+    half = dataclasses.replace(images, test=pixels[::2])
+    expected = evaluate.compute_metrics(model, half, **settings)["test_nll"]
+    np.testing.assert_allclose(nll, expected, rtol=1e-6)
