@@ -1,100 +1,60 @@
-"""What the commands that draw a figure share: their arguments, and how the file is written."""
+"""Figures: panels of the plane, and how the file is written."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import io
-import os
 import pathlib
-import tempfile
-from collections.abc import Iterator
 
+import numpy as np
 import PIL.Image
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
-from examples.common.command_line import UserError
-from examples.vae.run_directory import write_json
+from examples.common import files
+from examples.common.quadrature import Grid
 
-
-def parser(module: str, description: str) -> argparse.ArgumentParser:
-    """A parser of the arguments that all figures of trained models take."""
-    found = _Parser(
-        prog=f"python -m {module}",
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = found.add_argument
-    add(
-        "--run",
-        dest="runs",
-        action="append",
-        required=True,
-        metavar="DIR",
-        default=argparse.SUPPRESS,
-        help="directory of a run of examples.train; give it once for each run",
-    )
-    add("--out", type=png, required=True, metavar="FILE.png", default=argparse.SUPPRESS)
-    add(
-        "--data-dir",
-        default=os.environ.get("TFP_LARS_DATA_DIR"),
-        help="where the data set is, if the figure needs images",
-    )
-    add("--quiet", action="store_true", help="no progress bars")
-    return found
+VIEW = 3.0  # half the width of what is shown of the plane
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of printing the usage: the error is to be one line."""
-
-    def error(self, message):
-        raise UserError(message)
-
-
-def png(text: str) -> pathlib.Path:
-    """A path that ends in `.png`."""
-    if not text.endswith(".png"):
-        raise argparse.ArgumentTypeError(f"must end in .png, got {text}")
-    return pathlib.Path(text)
-
-
-def prepare(path: pathlib.Path) -> None:
-    """Makes the directory of a file and tries to write there, before hours of work."""
-    with _explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            raise IsADirectoryError(None, "it is a directory")
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+def show(
+    axis: Axes,
+    grid: Grid,
+    values: np.ndarray,
+    cmap: str,
+    norm: Normalize,
+    caption: str,
+    view: float = VIEW,
+) -> AxesImage:
+    """Draws values at the nodes of a grid, `[size, size]`, as far as `view` from the middle."""
+    inside = np.abs(grid.axis) <= view
+    shown = values[np.ix_(inside, inside)]
+    image = axis.imshow(shown.T, origin="lower", extent=[-view, view] * 2, cmap=cmap, norm=norm)
+    frame(axis, caption, view)
+    return image
 
 
-def save(figure: Figure, path: pathlib.Path, numbers: dict, *, colors: int = 256) -> None:
-    """Writes a figure, and the numbers behind it beside it as JSON, each whole or not at all.
+def frame(axis: Axes, caption: str, view: float = VIEW) -> None:
+    """A square of the plane without numbers at its sides, and a caption under it."""
+    axis.set_xlim(-view, view)
+    axis.set_ylim(-view, view)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.set_xlabel(caption, fontsize=8)
+
+
+def save(figure: Figure, path: pathlib.Path, *, colors: int = 256) -> None:
+    """Writes a figure as a PNG, whole or not at all.
 
     Args:
       figure: What to draw.
-      path: Of the picture; the numbers go to the same name with `.json`.
-      numbers: What JSON can hold.
-      colors: Of the palette.
+      path: Where to write it.
+      colors: Size of the palette.
     """
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=100)
-    # A palette halves the size; k-means keeps the colours of a few dots apart.
+    # A palette halves the size; k-means keeps the colors of a few dots apart.
     with PIL.Image.open(drawn) as image:
         image.convert("RGB").quantize(colors, kmeans=1).save(small, format="png", optimize=True)
-    with _explained(path):
-        draft = path.with_name(path.name + ".draft")
-        draft.write_bytes(small.getvalue())
-        draft.replace(path)
-        write_json(path.with_suffix(".json"), numbers)
-
-
-@contextlib.contextmanager
-def _explained(path: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"argument --out: cannot write {path} ({error.strerror}): name a file in a directory "
-            "that can be written to."
-        ) from None
+    files.write(path, small.getvalue())

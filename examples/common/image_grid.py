@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2) -> None:
@@ -18,6 +20,8 @@ def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2)
       scale: Pixels of the picture for each pixel of an image.
       gap: Pixels of an image between neighbours.
     """
+    from matplotlib.figure import Figure
+
     pixels = canvas(images, gap)
     figure = Figure(figsize=(pixels.shape[1] * scale / 100, pixels.shape[0] * scale / 100), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1))

@@ -12,9 +12,9 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
-import scipy.special
-import scipy.stats
 import tensorflow as tf
+
+from examples.common.chi_square import pearson
 
 __all__ = ["Estimate", "Grid", "chi_square", "fit_of", "log_mixture"]
 
@@ -167,14 +167,5 @@ def chi_square(
     counts, _, _ = np.histogram2d(draws[:, 0], draws[:, 1], bins=[edges, edges])
     blocks = np.exp(log_p).reshape([cells, nodes_per_cell, cells, nodes_per_cell])
     expected = len(draws) * grid.step**2 * blocks.sum(axis=(1, 3))
-    # The statistic is chi-square only where counts are not tiny: those cells make one together,
-    # with all that lies outside.
-    large = expected >= 10
-    observed = np.append(counts[large], len(draws) - counts[large].sum())
-    expected = np.append(expected[large], len(draws) - expected[large].sum())
-    if expected[-1] < 10:
-        observed = np.append(observed[:-2], observed[-2:].sum())
-        expected = np.append(expected[:-2], expected[-2:].sum())
-    statistic = float(np.sum((observed - expected) ** 2 / expected))
-    dof = len(observed) - 1
-    return statistic, dof, float(scipy.special.chdtrc(dof, statistic))
+    # All that lies outside of the grid is one more cell.
+    return pearson(*(np.append(n, len(draws) - n.sum()) for n in (counts, expected)))

@@ -17,33 +17,34 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from examples.common import command_line
+from examples.common import command_line, revision, tables
 from examples.common.command_line import UserError
+from examples.toy_2d import targets
 
-# Known here as well, because a wrong name should not wait for TensorFlow to be imported.
-TARGET_NAMES = ("ring", "grid", "wide_grid", "checkerboard", "two_moons", "two_spirals")
-
+MODULE = "examples.toy_2d"
 DESCRIPTION = "KL and Z of learned accept/reject sampling in 2-D, beside the paper's numbers."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the study; wrong arguments are a `UserError`, raised before any work."""
     options = _parse(arguments)
+    command_line.require("matplotlib", "scipy")
     start = time.monotonic()
     with _Output(options.out) as output:
-        # These take seconds to import, and wrong arguments should not wait for them.
-        from examples.toy_2d import models as models_2d
-        from examples.toy_2d import targets as targets_2d
+        # This takes seconds, and wrong arguments should not wait for it.
+        command_line.import_tensorflow()
+        from examples.toy_2d import models
 
-        target = targets_2d.make(options.target)
-        budget = models_2d.QUICK if options.quick else models_2d.Budget()
+        target = targets.make(options.target)
+        budget = models.QUICK if options.quick else models.Budget()
         if options.steps is not None:
             budget = dataclasses.replace(budget, steps=options.steps)
         budget = dataclasses.replace(budget, flow_alone=options.flow_alone)
         blocks = _fit_all(options, target, budget)
         table = _table(target, blocks, options)
         results = {
-            "command": command_line.as_typed("examples.toy_2d", arguments),
+            "command": command_line.as_typed(MODULE, arguments),
+            "revision": revision.revision(),
             "target": target.name,
             "target_description": target.description,
             "seed": options.seed,
@@ -60,14 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parse(arguments):
-    parser = _Parser(prog="python -m examples.toy_2d", description=DESCRIPTION)
+    parser = command_line.Parser(MODULE, DESCRIPTION)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="directory to write to")
-    parser.add_argument(
-        "--target",
-        default=TARGET_NAMES[0],
-        choices=TARGET_NAMES,
-        help="density to fit (default: %(default)s)",
-    )
+    parser.add_argument("--target", default="ring", choices=targets.TARGETS, help="density to fit")
     parser.add_argument(
         "--T",
         nargs="+",
@@ -75,29 +71,25 @@ def _parse(arguments):
         metavar="T",
         help="truncations to train with, each an integer or inf (default: inf 100; quick: inf)",
     )
-    parser.add_argument("--steps", type=command_line.positive, help="training steps of each model")
+    parser.add_argument(
+        "--steps",
+        type=command_line.positive,
+        help="training steps of each model (default: 8000; quick: 200)",
+    )
     parser.add_argument(
         "--flow-alone",
         type=_share,
         default=0.5,
         metavar="SHARE",
-        help="of the steps of RealNVP + LARS, those for the flow alone, before the joint ones "
-        "(default: 0.5)",
+        help="share of the steps of RealNVP + LARS that train the flow alone, before joint ones",
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="(default: 0)")
-    parser.add_argument("--quick", action="store_true", help="a rough run, under a minute")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed for weights, data and draws")
+    parser.add_argument("--quick", action="store_true", help="do a rough run, under a minute")
     options = parser.parse_args(arguments)
     if options.T is None:
         options.T = [None] if options.quick else [None, 100]
     options.T = list(dict.fromkeys(options.T))
     return options
-
-
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of printing the usage: the error is to be one line."""
-
-    def error(self, message):
-        raise UserError(message)
 
 
 def _seed(text):
@@ -154,18 +146,18 @@ class _Output:
 
 def _fit_all(options, target, budget):
     """The fits of each block, by truncation; a flow alone belongs to all, but is fitted once."""
-    from examples.toy_2d import models as models_2d
+    from examples.toy_2d import models
 
     print(f"Target: {target.name}, {target.description}.")
     flow_alone = None
     blocks = {}
     for T in options.T:
         blocks[T] = []
-        for model in models_2d.MODELS:
+        for model in models.MODELS:
             if not model.resampled and flow_alone is not None:
                 blocks[T].append(flow_alone)
                 continue
-            fit = models_2d.fit(
+            fit = models.fit(
                 model,
                 target,
                 T,
@@ -192,45 +184,52 @@ def _name(T):
     return "T = inf" if T is None else f"T = {T}"
 
 
+_HEADINGS = (
+    "model", "T", "KL(q, p)", "paper", "KL(q, π)", "Z", "Z / max a", "paper", "limit",
+    "Z estimated",
+)  # fmt: skip
+
+
 def _table(target, blocks, options):
     """The table in Markdown."""
+    # The paper's numbers are for a target of KL 1.80, without truncation.
     is_paper_s = target.name in ("ring", "grid", "wide_grid")
-    lines = [
-        f"Target `{target.name}`: {target.description}. Seed {options.seed}.",
-        "",
-        "| model | T | KL(q, p) | paper | KL(q, π) | Z | Z / max a | paper | limit | Z estimated |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    rows = [
+        _cells(fit, T, comparable=is_paper_s and T is None)
+        for T, fits in blocks.items()
+        for fit in fits
     ]
-    for T, fits in blocks.items():
-        for fit in fits:
-            n = fit.numbers
-            # The paper's are for a target of KL 1.80, without truncation.
-            comparable = is_paper_s and T is None
-            cells = [
-                n["model"],
-                "-" if not fit.model.resampled else ("inf" if T is None else str(T)),
-                f"{n['kl']:.3f}",
-                f"{n['kl_paper']:.2f}" if comparable else "",
-                f"{n['kl_proposal']:.2f}",
-                f"{n['z']:.4f}" if fit.model.resampled else "-",
-                f"{n['z_over_max_a']:.4f}" if fit.model.resampled else "-",
-                f"{n['z_paper']:.2f}" if comparable and n["z_paper"] else "",
-                _limit(n["z_limit_of_exact_fit"]) if fit.model.resampled else "-",
-                f"{n['z_estimate']:.4f} ± {n['z_estimate_stderr']:.4f}"
-                if fit.model.resampled
-                else "-",
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
     worst = max(fit.numbers["kl_grid_error"] for fits in blocks.values() for fit in fits)
-    lines += [
-        "",
-        "KL in nats and Z by quadrature; halving its step moves no KL by more than "
-        f"{worst:.1e}. Z / max a: what a(z) would give, rescaled to reach 1. Limit: min π / q, the "
-        "largest Z of an exact fit with this proposal. The last column is the library's estimate, "
-        "with its standard error.",
-        "",
+    return "\n".join(
+        [
+            f"Target `{target.name}`: {target.description}. Seed {options.seed}.",
+            "",
+            tables.markdown(_HEADINGS, rows),
+            "",
+            "KL in nats and Z by quadrature; halving its step moves no KL by more than "
+            f"{worst:.1e}. Z / max a: Z if a(z) were rescaled to a maximum of 1. Limit: min π / q, "
+            "the largest Z of an exact fit with this proposal. The last column is the library's "
+            "estimate, with its standard error.",
+            "",
+        ]
+    )
+
+
+def _cells(fit, T, comparable):
+    n = fit.numbers
+    cells = [n["model"], "-", f"{n['kl']:.3f}", f"{n['kl_paper']:.2f}" if comparable else ""]
+    cells.append(f"{n['kl_proposal']:.2f}")
+    if not fit.model.resampled:
+        return [*cells, "-", "-", "", "-", "-"]
+    cells[1] = "inf" if T is None else str(T)
+    return [
+        *cells,
+        f"{n['z']:.4f}",
+        f"{n['z_over_max_a']:.4f}",
+        f"{n['z_paper']:.2f}" if comparable and n["z_paper"] else "",
+        _limit(n["z_limit_of_exact_fit"]),
+        f"{n['z_estimate']:.4f} ± {n['z_estimate_stderr']:.4f}",
     ]
-    return "\n".join(lines)
 
 
 def _limit(value):
@@ -239,16 +238,12 @@ def _limit(value):
 
 def _draw(output, target, blocks, budget):
     from examples.common import quadrature
-    from examples.toy_2d import figures as figures_2d
+    from examples.toy_2d import figures
 
     grid = quadrature.Grid(step=budget.grid_step)
     log_q = grid.evaluate(target.distribution.log_prob)
     for T, fits in blocks.items():
         end = "inf" if T is None else T
         title = f"{target.name}, {_name(T)}"
-        figures_2d.draw_densities(output / f"densities_T{end}.png", grid, log_q, fits, title)
-        figures_2d.draw_draws(output / f"draws_T{end}.png", grid, log_q, fits, title)
-
-
-if __name__ == "__main__":
-    command_line.run(main)
+        figures.draw_densities(output / f"densities_T{end}.png", grid, log_q, fits, title)
+        figures.draw_draws(output / f"draws_T{end}.png", grid, log_q, fits, title)

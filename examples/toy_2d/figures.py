@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import pathlib
 
-import matplotlib
-
-matplotlib.use("Agg")  # no display needed
-
-import matplotlib.pyplot as plt
 import numpy as np
-import PIL.Image
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
-from matplotlib.image import AxesImage
+from matplotlib.figure import Figure
 
+from examples.common import figures
+from examples.common.figures import VIEW, frame, show
+from examples.common.palette import ACCEPTANCE, DENSITY
 from examples.common.quadrature import Grid
 from examples.toy_2d.models import Fit
 
-__all__ = ["ACCEPTANCE", "DENSITY", "draw_densities", "draw_draws", "frame", "show"]
-
-_VIEW = 3.0  # half the width of what is shown
-DENSITY, ACCEPTANCE = "Blues", "Reds"
+__all__ = ["draw_densities", "draw_draws"]
 
 
 def draw_densities(
@@ -29,9 +22,8 @@ def draw_densities(
 ) -> None:
     """Target, proposal, a(z) and p(z) of each model, a row each, with KL and Z under them."""
     norm = _density_norm(log_q)
-    figure, axes = plt.subplots(
-        len(fits), 4, figsize=(9.6, 2.15 * len(fits) + 0.6), layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(9.6, 2.15 * len(fits) + 0.6), layout="constrained")
+    axes = figure.subplots(len(fits), 4, squeeze=False)
     figure.suptitle(title, fontsize=11)
     for row, fit in zip(axes, fits, strict=True):
         n = fit.numbers
@@ -54,7 +46,7 @@ def draw_densities(
         axis.set_title(name, fontsize=10)
     _bar(figure, image, axes, "density (square-root scale)", extend="max")
     _bar(figure, accept, axes, "a(z) / max a")
-    _save(figure, path)
+    figures.save(figure, path, colors=128)
 
 
 def draw_draws(
@@ -62,11 +54,10 @@ def draw_draws(
 ) -> None:
     """Above, draws over the density of the model; below, the histogram of all draws."""
     norm = _density_norm(log_q)
-    figure, axes = plt.subplots(
-        2, len(fits), figsize=(2.55 * len(fits) + 0.9, 6.0), layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(2.55 * len(fits) + 0.9, 6.0), layout="constrained")
+    axes = figure.subplots(2, len(fits), squeeze=False)
     figure.suptitle(title, fontsize=11)
-    edges = np.linspace(-_VIEW, _VIEW, 97)
+    edges = np.linspace(-VIEW, VIEW, 97)
     for column, fit in zip(axes.T, fits, strict=True):
         column[0].set_title(_label(fit), fontsize=9)
         image = show(column[0], grid, np.exp(fit.log_p), DENSITY, norm, "density, 1,000 draws")
@@ -74,11 +65,11 @@ def draw_draws(
         counts, _, _ = np.histogram2d(*fit.draws.T, bins=[edges, edges])
         density = counts / (len(fit.draws) * (edges[1] - edges[0]) ** 2)
         axis = column[1]
-        axis.imshow(density.T, origin="lower", extent=[-_VIEW, _VIEW] * 2, cmap=DENSITY, norm=norm)
+        axis.imshow(density.T, origin="lower", extent=[-VIEW, VIEW] * 2, cmap=DENSITY, norm=norm)
         p_value = fit.numbers["chi_square_p_value"]
         frame(axis, f"histogram, {len(fit.draws):,} draws\nchi-square p = {p_value:.2g}")
     _bar(figure, image, axes, "density (square-root scale)", extend="max")
-    _save(figure, path)
+    figures.save(figure, path, colors=128)
 
 
 def _label(fit):
@@ -90,41 +81,7 @@ def _density_norm(log_q):
     return PowerNorm(0.5, vmin=0, vmax=float(np.exp(np.max(log_q))))
 
 
-def show(
-    axis: Axes,
-    grid: Grid,
-    values: np.ndarray,
-    cmap: str,
-    norm: Normalize,
-    caption: str,
-    view: float = _VIEW,
-) -> AxesImage:
-    """Draws values at the nodes of a grid, `[size, size]`, as far as `view` from the middle."""
-    inside = np.abs(grid.axis) <= view
-    shown = values[np.ix_(inside, inside)]
-    image = axis.imshow(shown.T, origin="lower", extent=[-view, view] * 2, cmap=cmap, norm=norm)
-    frame(axis, caption, view)
-    return image
-
-
-def frame(axis: Axes, caption: str, view: float = _VIEW) -> None:
-    """A square of the plane without numbers at its sides, and a caption under it."""
-    axis.set_xlim(-view, view)
-    axis.set_ylim(-view, view)
-    axis.set_xticks([])
-    axis.set_yticks([])
-    axis.set_xlabel(caption, fontsize=8)
-
-
 def _bar(figure, image, axes, label, extend="neither"):
     bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, extend=extend)
     bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=7)
-
-
-def _save(figure, path):
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-    # A palette halves the size, for a repository or a web page.
-    with PIL.Image.open(path) as image:
-        image.convert("RGB").quantize(128).save(path, optimize=True)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tfp_lars as tfd_lars
 from examples.common import quadrature
+from examples.common.variables import tf_variable
 from examples.toy_2d.targets import Target
 
 __all__ = ["MODELS", "Budget", "Fit", "Model", "fit"]
@@ -136,11 +137,7 @@ def _train(dist, draw, parts, first, last, batch_size, seed, report):
     for owner, rate in parts:
         schedule = keras.optimizers.schedules.CosineDecay(rate, last - first, alpha=0.01)
         optimizer = keras.optimizers.Adam(schedule)
-        # As the distribution lists them: tf.Variables, whichever library made them.
-        variables = [
-            getattr(v, "value", v) if isinstance(v, keras.Variable) else v
-            for v in owner.trainable_variables
-        ]
+        variables = [tf_variable(v) for v in owner.trainable_variables]
         optimizer.build(variables)
         groups.append((optimizer, variables))
 

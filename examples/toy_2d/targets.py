@@ -1,7 +1,7 @@
 """Target densities in the plane: all known exactly, all easy to draw from.
 
 The mixtures of separated Gaussians (`ring`, `grid`, `wide_grid`) have one scale, and it is set
-such that KL(q || N(0, I)) = 1.80, as in the paper's study (`tests/test_toy_2d.py` checks it).
+such that KL(q || N(0, I)) = 1.80, as in the paper's study (a test checks it).
 The paper does not give its means. Six modes on a ring are the default because a network of 10
 units finds them about as hard to fit as the paper's (KL 0.66); on the grids it does far worse or
 better.
@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow_probability as tfp
 
-tfd = tfp.distributions
+if TYPE_CHECKING:
+    import tensorflow_probability as tfp
+
+# TFP is imported where a target is made: a command can list the names without it.
 
 __all__ = ["TARGETS", "Target", "make"]
 
@@ -32,7 +35,7 @@ class Target:
 
     name: str
     description: str
-    distribution: tfd.Distribution
+    distribution: tfp.distributions.Distribution
 
 
 def make(name: str) -> Target:
@@ -91,6 +94,8 @@ def _two_spirals() -> Target:
 
 
 def _checkerboard() -> Target:
+    from tensorflow_probability import distributions as tfd
+
     corners = _lattice(np.arange(-2, 2))
     low = corners[corners.sum(axis=-1) % 2 == 0].astype(np.float32)
     squares = tfd.Independent(tfd.Uniform(low, low + 1), reinterpreted_batch_ndims=1)
@@ -110,6 +115,8 @@ def _lattice(axis):
 
 
 def _gaussians(means, scale):
+    from tensorflow_probability import distributions as tfd
+
     means = np.asarray(means, np.float32)
     return tfd.MixtureSameFamily(
         tfd.Categorical(logits=np.zeros(len(means), np.float32)),

@@ -13,9 +13,7 @@ import tensorflow_probability as tfp
 import tfp_lars as tfd_lars
 from examples.common import quadrature
 from examples.common.command_line import UserError
-from examples.toy_2d import models as models_2d
-from examples.toy_2d import command as toy_2d
-from examples.toy_2d import targets as targets_2d
+from examples.toy_2d import command, models, targets
 
 tfd = tfp.distributions
 
@@ -38,10 +36,10 @@ def measured(dist):
     return quadrature.fit_of(GRID, log_pi, log_pi, log_a, dist.T)
 
 
-@pytest.mark.parametrize("name", targets_2d.TARGETS)
+@pytest.mark.parametrize("name", targets.TARGETS)
 def test_target_is_a_density_that_its_draws_follow(name):
     """False-alarm rate of the chi-square test 1e-4 for each target; the seed is fixed."""
-    target = targets_2d.make(name).distribution
+    target = targets.make(name).distribution
     log_q = GRID.evaluate(target.log_prob)
     mass = GRID.integral(np.exp(log_q))
     np.testing.assert_allclose(mass.value, 1.0, atol=1e-5)
@@ -52,7 +50,7 @@ def test_target_is_a_density_that_its_draws_follow(name):
 
 @pytest.mark.parametrize("name", ["ring", "grid", "wide_grid"])
 def test_mixtures_of_separated_modes_are_1_80_nats_from_the_normal(name):
-    log_q = GRID.evaluate(targets_2d.make(name).distribution.log_prob)
+    log_q = GRID.evaluate(targets.make(name).distribution.log_prob)
     log_pi = GRID.evaluate(tfd_lars.proposals.standard_normal(2).log_prob)
     kl = GRID.kl(log_q, log_pi)
     assert abs(kl.value - 1.80) < 0.005
@@ -122,10 +120,6 @@ def test_chi_square_is_calibrated():
     assert scipy.special.smirnov(60, gap) > 0.5e-4
 
 
-def test_command_knows_all_targets():
-    assert tuple(targets_2d.TARGETS) == toy_2d.TARGET_NAMES
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -138,7 +132,7 @@ def test_command_knows_all_targets():
 )
 def test_bad_argument_leaves_nothing_behind(arguments, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        toy_2d.main(["--out", str(tmp_path / "new" / "out"), *arguments])
+        command.main(["--out", str(tmp_path / "new" / "out"), *arguments])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,13 +154,13 @@ def test_failure_in_the_middle_leaves_nothing_behind(tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(models_2d, "fit", fail)
+    monkeypatch.setattr(models, "fit", fail)
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "mine.txt").touch()
     for out in [tmp_path / "new" / "out", kept]:
         with pytest.raises(RuntimeError, match="out of luck"):
-            toy_2d.main(["--out", str(out), "--quick"])
+            command.main(["--out", str(out), "--quick"])
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
     assert [p.name for p in kept.iterdir()] == ["mine.txt"]
 
@@ -174,7 +168,7 @@ def test_failure_in_the_middle_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_quick_run_writes_everything_and_its_numbers_agree(tmp_path, capsys):
     """Z by two routes within 4 standard errors in each row: false-alarm rate 2e-4 in all."""
     out = tmp_path / "a" / "b"
-    toy_2d.main(["--out", str(out), "--quick", "--steps", "60", "--T", "100"])
+    command.main(["--out", str(out), "--quick", "--steps", "60", "--T", "100"])
     names = ["densities_T100.png", "draws_T100.png"]
     assert sorted(p.name for p in out.iterdir()) == [*names, "results.json", "table.md"]
     results = json.loads((out / "results.json").read_text())
