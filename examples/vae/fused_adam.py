@@ -5,6 +5,8 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from examples.common.variables import tf_variable
+
 # What the fused update reads of Keras's optimizer (seen in Keras 3.10 to 3.15).
 _INTERNALS = ("_get_variable_index", "_momentums", "_velocities")
 
@@ -28,9 +30,9 @@ class FusedAdam(keras.optimizers.Adam):
         dtype = gradient.dtype
         step = tf.cast(self.iterations + 1, dtype)
         tf.raw_ops.ResourceApplyAdam(
-            var=_handle(variable),
-            m=_handle(self._momentums[index]),
-            v=_handle(self._velocities[index]),
+            var=tf_variable(variable).handle,
+            m=tf_variable(self._momentums[index]).handle,
+            v=tf_variable(self._velocities[index]).handle,
             beta1_power=tf.constant(self.beta_1, dtype) ** step,
             beta2_power=tf.constant(self.beta_2, dtype) ** step,
             lr=tf.cast(learning_rate, dtype),
@@ -39,7 +41,3 @@ class FusedAdam(keras.optimizers.Adam):
             epsilon=tf.constant(self.epsilon, dtype),
             grad=gradient,
         )
-
-
-def _handle(variable: keras.Variable | tf.Variable) -> tf.Tensor:
-    return (variable.value if isinstance(variable, keras.Variable) else variable).handle

@@ -57,7 +57,7 @@ class LatentVariableModel(keras.Model):
     Args:
       make_prior: Gets this model's `encode_top` and returns the prior of the topmost latent.
       num_latents: Dimensions of each latent.
-      warm_up: Steps over which the weight of the KL term goes from 0 to 1.
+      kl_weight: Maps the step to the weight of the KL term; `None` for a weight of 1.
       seed: The noise of step `i` is a function of `seed` and `i`, so that a resumed training
         repeats the uninterrupted one.
     """
@@ -67,13 +67,13 @@ class LatentVariableModel(keras.Model):
         make_prior: Callable[[Callable], tfd.Distribution],
         *,
         num_latents: int = 50,
-        warm_up: int = 0,
+        kl_weight: Callable[[tf.Tensor], tf.Tensor] | None = None,
         seed: int = 0,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.num_latents = num_latents
-        self.warm_up = warm_up
+        self.kl_weight = kl_weight or (lambda step: 1.0)
         self.seed = seed
         self.build_networks()
         # One pass creates all weights, so that a prior that uses the encoder can use them, too.
@@ -167,11 +167,7 @@ class LatentVariableModel(keras.Model):
         recons, kl = (tf.reduce_mean(y_pred[name]) for name in ("recons", "kl"))
         for tracker, value in zip(self.trackers, (recons - kl, kl, recons), strict=True):
             tracker.update_state(value)
-        return -recons + self.kl_weight() * kl
-
-    def kl_weight(self) -> tf.Tensor:
-        step = tf.cast(self.optimizer.iterations, tf.float32)
-        return tf.minimum(1.0, (step + 1.0) / (self.warm_up + 1.0))
+        return -recons + self.kl_weight(self.optimizer.iterations) * kl
 
     def decode_prior(self, top: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Probabilities of the pixels, `[N, 28, 28]`, for draws `[N, d]` from the prior."""
@@ -375,9 +371,6 @@ class ConvHVAE(HVAE):
 
     def decode_joined(self, h):
         return self.decoder(self.decoder_dense(h))
-
-
-MODELS = {"vae": VAE, "hvae": HVAE, "conv_hvae": ConvHVAE, "output_vae": OutputVAE}
 
 
 def num_parameters(model: LatentVariableModel) -> int:

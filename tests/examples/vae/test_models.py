@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 
 import tfp_lars
-from examples.vae import build as experiment
-from examples.vae import models, priors
-from examples.vae import training as train
+from examples.vae import build as building
+from examples.vae import models, train
+from examples.vae.config import MODELS, Config, PriorConfig
+from examples.vae.priors import PRIORS
+from examples.vae.schedule import Schedule
 
 D = 50
 
@@ -48,12 +50,11 @@ SIZES = {
 
 def build(model="vae", prior=None, **kwargs):
     prior = prior or ("lars" if model == "output_vae" else "standard")
-    units = priors.default_accept_units(prior, model)
-    config = priors.PriorConfig(prior, units, num_components=7, num_samples=32)
-    return experiment.build(experiment.Config("mnist", model, config, steps=100, **kwargs))
+    config = PriorConfig(prior, num_components=7, num_samples=32)
+    return building.build(Config("mnist", model, config, steps=100, **kwargs))
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", MODELS)
 def test_sizes_are_those_counted_by_hand(name):
     assert models.num_parameters(build(name)) == SIZES[name]
 
@@ -74,11 +75,11 @@ def test_resampled_prior_adds_the_acceptance_network():
 )
 def test_every_acceptance_network_has_the_units_that_were_asked_for(model, prior, expected):
     arguments = ["--dataset", "mnist", "--model", model, "--prior", prior, "--out", "out"]
-    asked = train.config_of(train.parse([*arguments, "--accept-units", "7-5", "--steps", "50"]))
-    assert models.num_parameters(experiment.build(asked)) == VAE_SIZE + expected
+    _, asked = train.parse([*arguments, "--accept-units", "7-5", "--steps", "50"])
+    assert models.num_parameters(building.build(asked)) == VAE_SIZE + expected
 
 
-@pytest.mark.parametrize("prior", priors.PRIORS)
+@pytest.mark.parametrize("prior", PRIORS)
 def test_every_prior_trains_with_every_variable(prior):
     model = build("vae", prior, num_latents=4)
     x = np.float32(np.random.default_rng(0).random((64, 28, 28)) < 0.2)
@@ -116,33 +117,30 @@ def test_hidden_layers_are_tanh_and_convolutions_relu():
 
 
 def test_warm_up_weights_the_kl_term():
-    model = build()
-    model.warm_up = 9
-    weights = []
-    for step in (0, 4, 9, 50):
-        model.optimizer.iterations.assign(step)
-        weights.append(float(model.kl_weight()))
+    schedule = Schedule((), (1e-3,), warm_up=9)
+    weights = [float(schedule.kl_weight(step)) for step in (0, 4, 9, 50)]
     np.testing.assert_allclose(weights, [0.1, 0.5, 1.0, 1.0])
+    model = build()
+    model.kl_weight = schedule.kl_weight
+    parts = {"recons": tf.constant([-3.0]), "kl": tf.constant([2.0])}
+    for step, weight in ((0, 0.1), (50, 1.0)):
+        model.optimizer.iterations.assign(step)
+        np.testing.assert_allclose(model.compute_loss(y_pred=parts), 3.0 + 2.0 * weight)
 
 
 def test_schedule_is_the_papers_at_its_budget():
-    config = experiment.Config("mnist", "vae", priors.PriorConfig(), steps=10**7)
-    schedule = experiment.Schedule.of(config)
+    config = Config("mnist", "vae", PriorConfig(), steps=10**7)
+    schedule = Schedule.of(config)
     assert schedule.boundaries == (10**6,)
     assert schedule.rates == (3e-4, 1e-4)
     assert schedule.warm_up == 10**5
-    static = experiment.Schedule.of(
-        experiment.Config("static_mnist", "vae", priors.PriorConfig(), steps=10**7)
-    )
+    static = Schedule.of(Config("static_mnist", "vae", PriorConfig(), steps=10**7))
     assert (static.boundaries, static.warm_up) == ((5 * 10**5,), 5 * 10**4)
 
 
 def test_schedule_does_not_depend_on_the_prior():
     schedules = {
-        experiment.Schedule.of(
-            experiment.Config("mnist", "vae", priors.PriorConfig(name=name), steps=30_000)
-        )
-        for name in priors.PRIORS
+        Schedule.of(Config("mnist", "vae", PriorConfig(name=name), steps=30_000)) for name in PRIORS
     }
     assert len(schedules) == 1
 

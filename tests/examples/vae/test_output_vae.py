@@ -7,28 +7,30 @@ import tensorflow as tf
 
 import tfp_lars
 from examples.common.command_line import UserError
-from examples.vae import build as experiment
-from examples.vae import datasets as data
-from examples.vae import evaluation as evaluate
-from examples.vae import priors, run_directory
-from examples.vae import training as train
+from examples.common.command_line import run as run_command
+from examples.vae import build as building
+from examples.vae import datasets, evaluation, train, training
+from examples.vae.config import Config, PriorConfig
+from examples.vae.run_directory import RunDirectory
 from tests.bounds import normal_bound
 
 
 def config(steps=1):
-    prior = priors.PriorConfig("lars", (300, 300), T=20, num_samples=16)
-    return experiment.Config("mnist", "output_vae", prior, steps, num_latents=3, batch_size=8)
+    prior = PriorConfig("lars", T=20, num_samples=16)
+    return Config(
+        "mnist", "output_vae", prior, steps, num_latents=3, batch_size=8, checkpoint_every=1
+    )
 
 
 def random_images(n=12):
     pixels = np.uint8(255 * (np.random.default_rng(0).random((n, 28, 28)) < 0.3))
-    return data.Images("mnist", pixels, pixels, pixels, dynamic=False, source="made up")
+    return datasets.Images("mnist", pixels, pixels, pixels, dynamic=False, source="made up")
 
 
 @pytest.fixture(scope="module")
 def model():
     """Its acceptance network tells images apart, and would reject many."""
-    model = experiment.build(config())
+    model = building.build(config())
     last = model.prior.accept_fn._dense[-1]
     last.kernel.assign(10.0 * last.kernel)
     last.bias.assign([-1.0])
@@ -38,8 +40,8 @@ def model():
 @pytest.fixture(scope="module")
 def plain(model):
     """The VAE of the same encoder and decoder, nothing resampled."""
-    prior = priors.PriorConfig("standard")
-    plain = experiment.build(experiment.Config("mnist", "vae", prior, 1, num_latents=3))
+    prior = PriorConfig("standard")
+    plain = building.build(Config("mnist", "vae", prior, 1, num_latents=3))
     for name in ("encoder", "head", "decoder"):
         getattr(plain, name).set_weights(getattr(model, name).get_weights())
     return plain
@@ -66,7 +68,7 @@ def test_bound_is_that_of_the_plain_vae_and_the_log_ratio(model, plain):
 
 
 def test_z_is_the_mean_acceptance_of_decoded_draws(model, seed):
-    _, estimate = evaluate.frozen_prior(model, 4000, seed=seed)
+    _, estimate = evaluation.frozen_prior(model, 4000, seed=seed)
     z = np.random.default_rng(seed).normal(size=(4000, 3)).astype(np.float32)
     p = tf.sigmoid(model.decode([tf.constant(z)])).numpy()
     x = np.float32(np.random.default_rng(seed + 1).random(p.shape) < p)
@@ -79,8 +81,8 @@ def test_z_is_the_mean_acceptance_of_decoded_draws(model, seed):
 def test_nll_is_importance_weighted_minus_the_log_ratio(model, plain):
     pixels = random_images().test
     frozen = model.prior.freeze(-1.5)
-    found = evaluate.importance_weighted(model, frozen, pixels, 60, seed=5)
-    without = evaluate.importance_weighted(plain, plain.prior, pixels, 60, seed=5)
+    found = evaluation.importance_weighted(model, frozen, pixels, 60, seed=5)
+    without = evaluation.importance_weighted(plain, plain.prior, pixels, 60, seed=5)
     ratio = frozen.log_ratio(np.float32(pixels > 0).reshape(-1, 784))
     expected = without["log_likelihood"] + ratio.numpy()
     np.testing.assert_allclose(found["log_likelihood"], expected, rtol=1e-5)
@@ -89,13 +91,13 @@ def test_nll_is_importance_weighted_minus_the_log_ratio(model, plain):
 def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
     """Without end it is an error of the NLL, one to one."""
     endless = model.prior.copy(T=None)
-    found = evaluate.importance_weighted(
+    found = evaluation.importance_weighted(
         model, endless.freeze(-0.7), random_images().test, 3, other_priors=[endless.freeze(-0.6)]
     )
     np.testing.assert_allclose(
         found["log_likelihood"] - found["other_log_likelihoods"][0], 0.1, rtol=1e-2
     )
-    metrics = evaluate.compute_metrics(model, random_images(), iwae_samples=3, z_samples=500)
+    metrics = evaluation.compute_metrics(model, random_images(), iwae_samples=3, z_samples=500)
     assert 0.0 < metrics["z"] < 1.0 and metrics["log_z_stderr"] > 0.0
     assert 1.0 <= metrics["expected_attempts"] <= 20.0
 
@@ -164,17 +166,17 @@ def test_interrupted_training_ends_with_the_weights_of_one_that_was_not(tmp_path
             raise tf.errors.ResourceExhaustedError(None, None, "interrupted")
 
     for name in ("whole", "interrupted"):
-        run = run_directory.RunDirectory(tmp_path / name)
-        run.claim(settings, images)
+        run = RunDirectory(tmp_path / name)
+        run.claim(settings, images.digest)
         if name == "interrupted":
             monkeypatch.setattr(tf.train.CheckpointManager, "save", save_and_fail)
             with pytest.raises(UserError, match="interrupted"):
-                train.train(settings, images, run, checkpoint_every=1, progress=False)
+                training.train(settings, images, run, progress=False)
             assert saves[-1].endswith("ckpt-2")
-        model = train.train(settings, images, run, checkpoint_every=1, progress=False)
+        model = training.train(settings, images, run, progress=False)
         assert int(model.optimizer.iterations) == 3
         assert int(model.prior.normalizer.num_updates) == 3
-        assert train.prior_scalars(model).keys() == {"z", "attempts"}
+        assert training.prior_scalars(model).keys() == {"z", "attempts"}
         states.append(state(model))
     for whole, interrupted in zip(*states, strict=True):
         np.testing.assert_array_equal(whole, interrupted)
@@ -183,7 +185,7 @@ def test_interrupted_training_ends_with_the_weights_of_one_that_was_not(tmp_path
 def test_other_priors_are_refused_in_one_line(capsys, tmp_path):
     arguments = ["--dataset", "mnist5k", "--model", "output_vae", "--prior", "maf", "--out"]
     with pytest.raises(SystemExit):
-        train.run(lambda: train.main([*arguments, str(tmp_path / "run")]))
+        run_command(lambda: train.main([*arguments, str(tmp_path / "run")]))
     message = capsys.readouterr().err.strip()
     assert "--model output_vae resamples images" in message and "got --prior maf" in message
     assert message.count("\n") == 0

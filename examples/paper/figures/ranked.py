@@ -1,28 +1,25 @@
 """Draws from the proposal of trained models, ranked by a: the best, random ones, the worst.
 
-    python -m examples.figure_ranked --run out/lars --run out/post_hoc --out ranked.png
-
 A column for each run: 10^4 draws, sorted by their acceptance probability, on a log axis, and the
-images that some of them decode to. The numbers go to `ranked.json`. Nothing is trained.
+images that some of them decode to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
 
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from examples.common import command_line, image_grid
-from examples.common import figures as figure_file
-from examples.paper.proposal_draws import ProposalDraws
-from examples.vae import models
-from examples.vae import runs as trained
+from examples.common import image_grid, palette
+from examples.paper.figures.command import GRID_ROWS, grid_columns
+from examples.paper.figures.proposal_draws import ProposalDraws
+from examples.vae import models, runs
 
+COLORS = 64
 KINDS = ("best", "random", "worst")
-GRID_ROWS = 5
 _MOST_POINTS = 1000  # of a curve: more than it has pixels
 
 
@@ -72,7 +69,7 @@ def mean_images(model: models.LatentVariableModel, draws: np.ndarray) -> np.ndar
     return model.decode_prior(tf.constant(draws), tf.constant([3, 4])).numpy()
 
 
-def rank(found: trained.Trained, num_draws: int, count: int, *, seed: int = 0, progress=False):
+def rank(found: runs.Trained, num_draws: int, count: int, *, seed: int = 0, progress=False):
     """Draws from the proposal of a model, and what the figure shows of them.
 
     Args:
@@ -124,11 +121,11 @@ def _curve(axis, log_accept, lowest):
     num_draws = len(log_accept)
     shown = np.unique(np.linspace(0, num_draws - 1, _MOST_POINTS).astype(int))
     # Powers of ten as numbers: a itself may be too small for a float.
-    axis.plot(shown + 1, log_accept[shown] / np.log(10), color="tab:blue", linewidth=2)
+    axis.plot(shown + 1, log_accept[shown] / np.log(10), color=palette.LINES[0], linewidth=2)
     log_mean = np.logaddexp.reduce(log_accept) - np.log(num_draws)
-    axis.axhline(log_mean / np.log(10), color="tab:red", linewidth=1, linestyle="--")
+    axis.axhline(log_mean / np.log(10), color=palette.MEAN, linewidth=1, linestyle="--")
     axis.text(
-        0.97, log_mean / np.log(10), f"Z ≈ {power(log_mean)}", fontsize=9, color="tab:red",
+        0.97, log_mean / np.log(10), f"Z ≈ {power(log_mean)}", fontsize=9, color=palette.MEAN,
         ha="right", va="bottom", transform=axis.get_yaxis_transform(),
     )  # fmt: skip
     axis.set_xlim(1, num_draws)
@@ -153,11 +150,9 @@ def power(log_a: float) -> str:
     return rf"${digit} \times 10^{{{exponent}}}$"
 
 
-def numbers_of(found: trained.Trained, log_accept: np.ndarray, shown: dict) -> dict:
+def numbers_of(log_accept: np.ndarray, shown: dict) -> dict:
     """What the figure says about a run, for JSON."""
     return {
-        "run": str(found.run.path),
-        "config": found.config.to_json(),
         "draws": len(log_accept),
         "mean_a": float(np.mean(np.exp(log_accept))),
         "log_a_quantiles": {
@@ -167,31 +162,15 @@ def numbers_of(found: trained.Trained, log_accept: np.ndarray, shown: dict) -> d
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = figure_file.parser("examples.figure_ranked", __doc__.split("\n\n")[0])
-    parser.add_argument(
-        "--draws", type=command_line.positive, default=10**4, help="from the proposal, to rank"
-    )
-    args = parser.parse_args(arguments)
-    # A picture as wide as a page, however many runs share it.
-    columns = {1: 14, 2: 8}.get(len(args.runs), 5)
+def check(run: runs.Trained) -> None:
+    """Raises a `UserError` where there is nothing to rank."""
+    run.resampled()
+
+
+def make(found: list[runs.Trained], args: argparse.Namespace) -> tuple[Figure, list[dict]]:
+    """The figure, and its numbers for each run."""
+    columns = grid_columns(len(found))
     count = GRID_ROWS * columns
-    if args.draws < count:
-        raise command_line.UserError(
-            f"argument --draws: must be at least {count}, which is what a grid shows, "
-            f"got {args.draws}"
-        )
-    runs = [trained.load(path) for path in args.runs]
-    for found in runs:
-        found.resampled()
-    figure_file.prepare(args.out)
-    ranked = [rank(found, args.draws, count, progress=not args.quiet) for found in runs]
-    figure = draw(ranked, [trained.describe(found.config) for found in runs], columns)
-    rows = [numbers_of(found, *result) for found, result in zip(runs, ranked, strict=True)]
-    command = command_line.as_typed("examples.figure_ranked", arguments)
-    figure_file.save(figure, args.out, {"command": command, "runs": rows}, colors=64)
-    print(f"Wrote {args.out} and {args.out.with_suffix('.json').name}.")
-
-
-if __name__ == "__main__":
-    command_line.run(main)
+    ranked = [rank(run, args.draws, count, progress=not args.quiet) for run in found]
+    figure = draw(ranked, [run.config.title for run in found], columns)
+    return figure, [numbers_of(*result) for result in ranked]

@@ -1,26 +1,24 @@
 """How the estimate of Z settles as more and more proposals are drawn.
 
-    python -m examples.figure_z_trace --run out/lars --out z_trace.png
-
 The mean of a over the first S draws from the proposal, against S on a log axis, with a band of one
-standard error. The numbers go to `z_trace.json`. Nothing is trained.
+standard error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import argparse
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from examples.common import command_line
-from examples.common import figures as figure_file
-from examples.paper.proposal_draws import ProposalDraws
-from examples.vae import runs as trained
+from examples.common import palette
+from examples.paper.figures.proposal_draws import ProposalDraws
+from examples.vae import runs
 
+COLORS = 256
 FIRST = 100  # below, a standard error says little about itself
 PER_DECADE = 40
-_COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:olive")
 
 
 def checkpoints(num_samples: int) -> np.ndarray:
@@ -66,7 +64,7 @@ def running_mean(pieces: Iterable[np.ndarray], counts: np.ndarray):
     return np.array(means), np.array(stderrs)
 
 
-def trace(found: trained.Trained, num_samples: int, *, seed: int = 0, progress: bool = False):
+def trace(found: runs.Trained, num_samples: int, *, seed: int = 0, progress: bool = False):
     """The running estimate of Z of a trained model.
 
     Args:
@@ -92,7 +90,7 @@ def draw(traces: list[list], titles: list[str]) -> Figure:
     axes = figure.subplots(len(traces), 1, squeeze=False, sharex=True)[:, 0]
     for axis, title, estimates in zip(axes, titles, traces, strict=True):
         for i, (counts, mean, stderr) in enumerate(estimates):
-            color = _COLORS[i % len(_COLORS)]
+            color = palette.LINES[i % len(palette.LINES)]
             axis.fill_between(counts, mean - stderr, mean + stderr, color=color, alpha=0.2, lw=0)
             axis.plot(counts, mean, color=color, linewidth=1.5)
         z, stderr = combined(estimates)
@@ -127,12 +125,10 @@ def combined(estimates: list) -> tuple[float, float]:
     return float(np.mean(means)), float(np.linalg.norm(stderrs) / len(stderrs))
 
 
-def numbers_of(found: trained.Trained, estimates: list) -> dict:
+def numbers_of(estimates: list) -> dict:
     """What the figure says about a run, for JSON."""
     z, stderr = combined(estimates)
     return {
-        "run": str(found.run.path),
-        "config": found.config.to_json(),
         "z": z,
         "z_stderr": stderr,
         "estimates": [
@@ -142,34 +138,19 @@ def numbers_of(found: trained.Trained, estimates: list) -> dict:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = figure_file.parser("examples.figure_z_trace", __doc__.split("\n\n")[0])
-    parser.add_argument(
-        "--samples", type=command_line.positive, default=10**7, help="draws from the proposal"
-    )
-    parser.add_argument(
-        "--repeats", type=command_line.positive, default=1, help="independent estimates"
-    )
-    args = parser.parse_args(arguments)
-    if args.samples < 2:
-        raise command_line.UserError("argument --samples: must be at least 2, got 1")
-    runs = [trained.load(path) for path in args.runs]
-    for found in runs:
-        found.resampled()
-    figure_file.prepare(args.out)
+def check(run: runs.Trained) -> None:
+    """Raises a `UserError` where there is no Z to estimate."""
+    run.resampled()
+
+
+def make(found: list[runs.Trained], args: argparse.Namespace) -> tuple[Figure, list[dict]]:
+    """The figure, and its numbers for each run."""
     traces = [
         [
-            trace(found, args.samples, seed=seed, progress=not args.quiet)
+            trace(run, args.samples, seed=seed, progress=not args.quiet)
             for seed in range(args.repeats)
         ]
-        for found in runs
+        for run in found
     ]
-    figure = draw(traces, [trained.describe(f.config).replace("\n", " ") for f in runs])
-    rows = [numbers_of(found, estimates) for found, estimates in zip(runs, traces, strict=True)]
-    command = command_line.as_typed("examples.figure_z_trace", arguments)
-    figure_file.save(figure, args.out, {"command": command, "runs": rows})
-    print(f"Wrote {args.out} and {args.out.with_suffix('.json').name}.")
-
-
-if __name__ == "__main__":
-    command_line.run(main)
+    figure = draw(traces, [run.config.title.replace("\n", " ") for run in found])
+    return figure, [numbers_of(estimates) for estimates in traces]

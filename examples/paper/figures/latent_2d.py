@@ -1,17 +1,15 @@
 """The latent plane of trained models: where the encoder puts the data, and how the prior follows.
 
-    python -m examples.figure_latent_2d --run out/standard --run out/lars --out latent_2d.png
-
 For runs of `--latents 2`, a row each: the aggregate posterior q(z), the mean of q(z|x) over the
-training images; the proposal; a(z); the prior; and the encoded means, coloured by class. KLs and Z
-are integrals on a grid; they go to `latent_2d.json`, too. Nothing is trained.
+training images; the proposal; a(z); the prior; and the encoded means, colored by class. KLs and Z
+are integrals on a grid.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -20,14 +18,12 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, PowerNorm
 from matplotlib.figure import Figure
 
 import tfp_lars
-from examples.common import command_line, quadrature
-from examples.common import figures as figure_file
-from examples.toy_2d import figures as figures_2d
-from examples.vae import datasets as data
-from examples.vae import models
-from examples.vae import runs as trained
+from examples.common import figures, palette, quadrature
+from examples.common.command_line import UserError
+from examples.vae import batches, datasets, models, runs
 
-_CLASSES = ListedColormap([f"C{i}" for i in range(10)])
+COLORS = 256
+_CLASSES = ListedColormap(palette.CLASSES)
 _COLUMNS = (
     "aggregate posterior q(z)",
     "proposal π(z)",
@@ -71,8 +67,10 @@ def encode(model: models.LatentVariableModel, pixels: np.ndarray) -> tuple[np.nd
         q = model.encode_top(x)
         return q.mean(), q.stddev()
 
-    batches = [moments(x) for x in data.evaluation_batches(pixels, _IMAGES_PER_BATCH)]
-    loc, scale = (np.concatenate(parts).astype(np.float64) for parts in zip(*batches, strict=True))
+    moments_of = [moments(x) for x in batches.evaluation_batches(pixels, _IMAGES_PER_BATCH)]
+    loc, scale = (
+        np.concatenate(parts).astype(np.float64) for parts in zip(*moments_of, strict=True)
+    )
     return loc, scale
 
 
@@ -136,11 +134,11 @@ def draw(planes: list[Plane], titles: list[str], labels: list[np.ndarray | None]
     axes = np.array(
         [[figure.add_subplot(cells[r, c]) for c in range(5)] for r in range(len(planes))]
     )
-    panel = functools.partial(figures_2d.show, view=view)
+    panel = functools.partial(figures.show, view=view)
     for row, plane, title, classes in zip(axes, planes, titles, labels, strict=True):
         n, grid = plane.numbers, plane.grid
         row[0].set_ylabel(title, fontsize=9)
-        panel(row[0], grid, np.exp(plane.log_q), figures_2d.DENSITY, norm, "")
+        panel(row[0], grid, np.exp(plane.log_q), palette.DENSITY, norm, "")
         if plane.log_a is None:
             for axis in row[1:3]:
                 axis.set_box_aspect(1)
@@ -148,21 +146,14 @@ def draw(planes: list[Plane], titles: list[str], labels: list[np.ndarray | None]
             row[2].text(0.5, 0.5, "no resampling", ha="center", transform=row[2].transAxes)
         else:
             caption = f"KL(q || π) = {n['kl_proposal']:.2f}"
-            panel(row[1], grid, np.exp(plane.log_pi), figures_2d.DENSITY, norm, caption)
+            panel(row[1], grid, np.exp(plane.log_pi), palette.DENSITY, norm, caption)
             caption = f"Z = {n['z']:.3f}, max a = {n['max_a']:.2f}"
             relative = np.exp(plane.log_a) / n["max_a"]
-            panel(row[2], grid, relative, figures_2d.ACCEPTANCE, Normalize(0, 1), caption)
+            panel(row[2], grid, relative, palette.ACCEPTANCE, Normalize(0, 1), caption)
         caption = f"KL(q || p) = {n['kl']:.2f}"
-        panel(row[3], grid, np.exp(plane.log_p), figures_2d.DENSITY, norm, caption)
+        panel(row[3], grid, np.exp(plane.log_p), palette.DENSITY, norm, caption)
         _dots(row[4], plane.means, classes, view)
-    names = [
-        "aggregate posterior q(z)",
-        "proposal π(z)",
-        "a(z) / max a",
-        "prior p(z)",
-        "encoded means",
-    ]
-    for axis, name in zip(axes[0], names, strict=True):
+    for axis, name in zip(axes[0], _COLUMNS, strict=True):
         axis.set_title(name, fontsize=9)
     _bars(figure, cells, norm, any(classes is not None for classes in labels))
     return figure
@@ -195,10 +186,10 @@ def _dots(axis, means, classes, view):
     colors = "black" if classes is None else _CLASSES(classes[:_DOTS])
     axis.scatter(*means[:_DOTS].T, s=1.0, c=colors, linewidths=0)
     axis.set_box_aspect(1)
-    figures_2d.frame(axis, "no labels in this source" if classes is None else "", view)
+    figures.frame(axis, "no labels in this source" if classes is None else "", view)
 
 
-def _bars(figure, cells, norm, coloured):
+def _bars(figure, cells, norm, colored):
     """The keys to the colours, in the last row."""
 
     def bar(columns, norm, cmap, label, **kwargs):
@@ -213,50 +204,41 @@ def _bars(figure, cells, norm, coloured):
     bar(
         slice(0, 2),
         norm,
-        figures_2d.DENSITY,
+        palette.DENSITY,
         "density (square-root scale)",
         extend="max",
         ticks=ticks,
         format="%.2g",
     )
-    bar(2, Normalize(0, 1), figures_2d.ACCEPTANCE, "a(z) / max a")
-    if coloured:
+    bar(2, Normalize(0, 1), palette.ACCEPTANCE, "a(z) / max a")
+    if colored:
         borders = BoundaryNorm(np.arange(11) - 0.5, 10)
         bar(4, borders, _CLASSES, "class", ticks=range(10))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = figure_file.parser("examples.figure_latent_2d", __doc__.split("\n\n")[0])
-    args = parser.parse_args(arguments)
-    runs = [trained.load(path) for path in args.runs]
-    for found in runs:
-        dimensions = found.model.prior.event_shape.num_elements()
-        if dimensions != 2:
-            raise command_line.UserError(
-                f"--run {found.run.path} has a prior over {dimensions} dimensions, and this figure "
-                "shows a plane: name a run of --latents 2."
-            )
-        if found.config.prior.name.startswith("lars"):
-            found.resampled()
-    figure_file.prepare(args.out)
+def check(run: runs.Trained) -> None:
+    """Raises a `UserError` where there is no plane to show."""
+    dimensions = run.model.prior.event_shape.num_elements()
+    if dimensions != 2:
+        raise UserError(
+            f"--run {run.directory.path} has a prior over {dimensions} dimensions, and this figure "
+            "shows a plane: name a run of --latents 2."
+        )
+    if run.config.is_resampled:
+        run.resampled()
+
+
+def make(found: list[runs.Trained], args: argparse.Namespace) -> tuple[Figure, list[dict]]:
+    """The figure, and its numbers for each run."""
     planes, labels = [], []
-    for found in runs:
-        pixels = data.binarized_training_images(found.images(args.data_dir))
-        planes.append(study(found.model, pixels))
-        labels.append(data.training_labels(found.config.dataset, args.data_dir))
+    for run in found:
+        pixels = datasets.binarized_training_images(run.images(args.data_dir))
+        planes.append(study(run.model, pixels))
+        labels.append(datasets.training_labels(run.config.dataset, args.data_dir))
         if labels[-1] is None:
-            print(f"{found.config.dataset}: its source has no labels, the means have no colours")
-    rows = [
-        {"run": str(found.run.path), "config": found.config.to_json(), **plane.numbers}
-        for found, plane in zip(runs, planes, strict=True)
-    ]
-    command = command_line.as_typed("examples.figure_latent_2d", arguments)
-    figure = draw(planes, [trained.describe(found.config) for found in runs], labels)
-    figure_file.save(figure, args.out, {"command": command, "runs": rows})
-    for found, row in zip(runs, rows, strict=True):
-        print(f"{found.run.path}: KL(q || p) = {row['kl']:.3f} ± {row['kl_grid_error']:.0e}")
-    print(f"Wrote {args.out} and {args.out.with_suffix('.json').name}.")
-
-
-if __name__ == "__main__":
-    command_line.run(main)
+            print(f"{run.config.dataset}: its source has no labels, the means have no colors")
+        numbers = planes[-1].numbers
+        error = numbers["kl_grid_error"]
+        print(f"{run.directory.path}: KL(q || p) = {numbers['kl']:.3f} ± {error:.0e}")
+    figure = draw(planes, [run.config.title for run in found], labels)
+    return figure, [plane.numbers for plane in planes]
