@@ -1,265 +1,53 @@
 """The paper's experiments: which runs make each table and figure, and the numbers that it prints.
 
 Bauer and Mnih (2019), "Resampled priors for variational autoencoders". Reads like the paper's list
-of experiments; `examples.reproduce` runs it, `examples.report` prints ours beside the paper's.
+of experiments, with what it says about them; `examples.paper.runner` runs it,
+`examples.paper.report` prints ours beside the paper's.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Mapping
 
-
-@dataclasses.dataclass(frozen=True)
-class Preset:
-    """How much of everything.
-
-    Attributes:
-      name: What the user types.
-      steps: Of the training of each run.
-      iwae_samples: Draws of the latents for each test image.
-      z_samples: Draws of the proposal for Z.
-      test_images: How many of them, `None` for all.
-      checkpoint_every: Steps between checkpoints.
-      batch_size: Images for each step.
-      S: Proposals for each estimate of Z in the training.
-      components: Pseudo-inputs of the VampPrior.
-      figures: Further options of the commands that draw, by name of the figure.
-    """
-
-    name: str
-    steps: int
-    iwae_samples: int
-    z_samples: int
-    test_images: int | None = None
-    checkpoint_every: int = 1000
-    batch_size: int = 128
-    S: int = 1024
-    components: int = 500
-    figures: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+from examples.common.command_line import truncation, units
+from examples.paper.findings import FigureFinding, Finding, Lower, NearOneOverT, NoGain, Same
+from examples.paper.kinds import Figure, Row, Table
+from examples.vae.config import MODELS, Config, PriorConfig
+from examples.vae.datasets import DATASETS
 
 
-PRESETS: Mapping[str, Preset] = {
-    preset.name: preset
-    for preset in (
-        # Whether everything runs; the numbers mean nothing.
-        Preset(
-            "smoke",
-            steps=100,
-            iwae_samples=10,
-            z_samples=10_000,
-            test_images=100,
-            checkpoint_every=100,
-            batch_size=32,
-            S=256,
-            components=50,
-            figures={
-                "figure_toy": ("--quick", "--steps", "100"),
-                "figure_ranked": ("--draws", "1000"),
-                "figure_z_trace": ("--samples", "10000"),
-            },
-        ),
-        # What a laptop affords.
-        Preset(
-            "quick",
-            steps=5_000,
-            iwae_samples=200,
-            z_samples=10**6,
-            test_images=1_000,
-            checkpoint_every=500,
-            figures={"figure_toy": ("--quick",), "figure_z_trace": ("--samples", "1000000")},
-        ),
-        # The paper's. Its 10^10 draws for Z take minutes on a GPU and hours on a CPU.
-        Preset(
-            "paper",
-            steps=10**7,
-            iwae_samples=1_000,
-            z_samples=10**10,
-            checkpoint_every=10_000,
-            figures={"figure_z_trace": ("--samples", "1000000000")},
-        ),
-    )
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
+def run(
+    dataset: str,
+    prior: str,
+    model: str = "vae",
+    *,
+    accept_units: str | None = None,
+    T: str = "100",
+    latents: int = 50,
+    post_hoc: bool = False,
+) -> Config:
     """One training and its evaluation; tables that show the same run share it.
 
-    Attributes:
-      dataset: As `examples.train` calls it.
-      prior: As `examples.train` calls it.
-      model: As `examples.train` calls it.
+    Args:
+      dataset: A key of `DATASETS`.
+      prior: A key of `PRIORS`.
+      model: A key of `MODELS`.
       accept_units: Hidden layers of a(z), `None` for the usual ones.
       T: Truncation.
       latents: Dimensions of each latent.
       post_hoc: Whether to fit the prior alone, to the finished run with a standard prior.
     """
-
-    dataset: str
-    prior: str
-    model: str = "vae"
-    accept_units: str | None = None
-    T: str = "100"
-    latents: int = 50
-    post_hoc: bool = False
-
-    @property
-    def name(self) -> str:
-        """Of its directory; says all that is not as usual."""
-        parts = [self.dataset, self.model, self.prior]
-        parts += [f"a{self.accept_units}"] if self.accept_units else []
-        parts += [f"T{self.T}"] if self.T != "100" else []
-        parts += [f"d{self.latents}"] if self.latents != 50 else []
-        parts += ["post-hoc"] if self.post_hoc else []
-        return "-".join(parts)
-
-    @property
-    def base(self) -> Run | None:
-        """What has to be trained before."""
-        if not self.post_hoc:
-            return None
-        return Run(self.dataset, "standard", self.model, latents=self.latents)
-
-    def arguments(self, preset: Preset, runs: str) -> list[str]:
-        """Of `examples.train`, for a directory that holds all runs."""
-        options = {
-            "dataset": self.dataset,
-            "model": self.model,
-            "prior": self.prior,
-            "accept-units": self.accept_units,
-            "T": self.T,
-            "latents": self.latents,
-            "steps": preset.steps,
-            "batch-size": preset.batch_size,
-            "S": preset.S,
-            "components": preset.components,
-            "checkpoint-every": preset.checkpoint_every,
-            "iwae-samples": preset.iwae_samples,
-            "z-samples": preset.z_samples,
-            "test-images": preset.test_images,
-            "post-hoc": f"{runs}/{self.base.name}" if self.post_hoc else None,
-            "out": f"{runs}/{self.name}",
-        }
-        given = {name: value for name, value in options.items() if value is not None}
-        return [text for name, value in given.items() for text in (f"--{name}", str(value))]
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One row of a table.
-
-    Attributes:
-      label: Unique in its table.
-      run: Whose numbers it shows; `None` if the paper cites it and we do not train it.
-      paper: The printed numbers, in the order of the table's metrics, `None` where there is none.
-      versus: Label of the row over which its gain is told.
-      note: What to know about the paper's number.
-    """
-
-    label: str
-    run: Run | None
-    paper: tuple[float | None, ...]
-    versus: str | None = None
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Lower:
-    """`metric` of the row `low` is lower than that of the row `high`."""
-
-    low: str
-    high: str
-    metric: str = "nll"
-
-
-@dataclasses.dataclass(frozen=True)
-class Same:
-    """`metric` of two rows is the same number, to the last bit."""
-
-    one: str
-    other: str
-    metric: str
-
-
-@dataclasses.dataclass(frozen=True)
-class NearOneOverT:
-    """Z of the row is 1/T, give or take a factor."""
-
-    label: str
-    factor: float = 5.0
-    metric: str = "z"
-
-
-@dataclasses.dataclass(frozen=True)
-class NoGain:
-    """The NLL of the row `one` is not below that of `other`, or by no more than `margin` nats."""
-
-    one: str
-    other: str
-    margin: float = 0.3
-    metric: str = "nll"
-
-
-Check = Lower | Same | NearOneOverT | NoGain
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """Something that the paper says about a table; holds if all of its checks do."""
-
-    text: str
-    checks: tuple[Check, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table: `metrics` are names from `report.METRICS`; gains are told of the first of them."""
-
-    name: str
-    title: str
-    metrics: tuple[str, ...]
-    rows: tuple[Row, ...]
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def runs(self) -> list[Run]:
-        return [row.run for row in self.rows if row.run is not None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    """A figure: a command, `python -m module --run DIR ... --out FILE.png`, on finished runs.
-
-    Without runs it is a study of its own, that writes a directory.
-
-    Attributes:
-      name: What the user types.
-      title: What it shows.
-      module: The command.
-      runs: What it is drawn from.
-      labels: One for each run, where the figure comes with numbers.
-      paper: The printed numbers, by name, one for each run (`None` where there is none).
-    """
-
-    name: str
-    title: str
-    module: str
-    runs: tuple[Run, ...] = ()
-    labels: tuple[str, ...] = ()
-    paper: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
+    return Config(
+        dataset,
+        model,
+        PriorConfig(prior, accept_units and units(accept_units), truncation(T)),
+        num_latents=latents,
+        post_hoc=post_hoc,
+    )
 
 
 # ------------------------------------------------------------------------------------- table 1
-DATASETS = {
-    "static_mnist": "static MNIST",
-    "mnist": "dynamic MNIST",
-    "omniglot": "Omniglot",
-    "fashion_mnist": "Fashion-MNIST",
-}
-MODELS = {"vae": "VAE (L=1)", "hvae": "HVAE (L=2)", "conv_hvae": "ConvHVAE (L=2)"}
-
 # (standard, LARS)
 _TABLE1 = {
     ("static_mnist", "vae"): (89.11, 86.53),
@@ -280,10 +68,10 @@ _TABLE1 = {
 def _table1() -> Table:
     rows, checks = [], []
     for (dataset, model), (standard, lars) in _TABLE1.items():
-        title = f"{DATASETS[dataset]}, {MODELS[model]}"
+        title = f"{DATASETS[dataset].title}, {MODELS[model].title}"
         high, low = f"{title}, standard", f"{title}, LARS"
-        rows.append(Row(high, Run(dataset, "standard", model), (standard,)))
-        rows.append(Row(low, Run(dataset, "lars", model), (lars,), versus=high))
+        rows.append(Row(high, run(dataset, "standard", model), (standard,)))
+        rows.append(Row(low, run(dataset, "lars", model), (lars,), versus=high))
         checks.append(Lower(low, high))
     text = "the resampled prior beats the standard one on every data set and architecture"
     title = "Test NLL of different models, standard and resampled prior"
@@ -307,13 +95,13 @@ def _table2() -> Table:
     rows, beats, untouched, order = [], [], [], []
     for dataset, (standard, post_hoc, joint) in printed.items():
         labels = [
-            f"{DATASETS[dataset]}, {kind}"
+            f"{DATASETS[dataset].title}, {kind}"
             for kind in ("standard", "LARS post-hoc", "LARS joint training")
         ]
         rows += [
-            Row(labels[0], Run(dataset, "standard"), standard),
-            Row(labels[1], Run(dataset, "lars", post_hoc=True), post_hoc, versus=labels[0]),
-            Row(labels[2], Run(dataset, "lars"), joint, versus=labels[0]),
+            Row(labels[0], run(dataset, "standard"), standard),
+            Row(labels[1], run(dataset, "lars", post_hoc=True), post_hoc, versus=labels[0]),
+            Row(labels[2], run(dataset, "lars"), joint, versus=labels[0]),
         ]
         beats += [Lower(label, labels[0], "elbo") for label in labels[1:]]
         untouched.append(Same(labels[1], labels[0], "recons"))
@@ -341,11 +129,11 @@ _TABLE3 = Table(
     (
         Row("VAE (L=2) + VGP", None, (81.32,), note="Tran et al. (2015)"),
         Row("LVAE (L=5)", None, (81.74,), note="Sønderby et al. (2016)"),
-        Row("HVAE (L=2) + VampPrior", Run("mnist", "vamp", "hvae"), (81.24,), note=_CITED),
-        Row("HVAE (L=2) + LARS", Run("mnist", "lars", "hvae"), (81.62,), "HVAE (L=2) + VampPrior"),
+        Row("HVAE (L=2) + VampPrior", run("mnist", "vamp", "hvae"), (81.24,), note=_CITED),
+        Row("HVAE (L=2) + LARS", run("mnist", "lars", "hvae"), (81.62,), "HVAE (L=2) + VampPrior"),
         Row("VAE + IAF", None, (79.10,), note="Kingma et al. (2016)"),
-        Row("ConvHVAE + VampPrior", Run("mnist", "vamp", "conv_hvae"), (79.75,), note=_CITED),
-        Row("ConvHVAE + LARS", Run("mnist", "lars", "conv_hvae"), (80.30,), "ConvHVAE + VampPrior"),
+        Row("ConvHVAE + VampPrior", run("mnist", "vamp", "conv_hvae"), (79.75,), note=_CITED),
+        Row("ConvHVAE + LARS", run("mnist", "lars", "conv_hvae"), (80.30,), "ConvHVAE + VampPrior"),
     ),
     (
         Finding(
@@ -365,22 +153,22 @@ _TABLE4 = Table(
     (
         Row("IWAE (L=2)", None, (103.38,), note="Burda et al. (2016)"),
         Row("LVAE (L=5)", None, (102.11,), note="Sønderby et al. (2016)"),
-        Row("HVAE (L=2) + VampPrior", Run("omniglot", "vamp", "hvae"), (101.18,), note=_CITED),
+        Row("HVAE (L=2) + VampPrior", run("omniglot", "vamp", "hvae"), (101.18,), note=_CITED),
         Row(
             "HVAE (L=2) + LARS",
-            Run("omniglot", "lars", "hvae"),
+            run("omniglot", "lars", "hvae"),
             (100.40,),
             "HVAE (L=2) + VampPrior",
         ),
         Row(
             "ConvHVAE (L=2) + VampPrior",
-            Run("omniglot", "vamp", "conv_hvae"),
+            run("omniglot", "vamp", "conv_hvae"),
             (97.56,),
             note=_CITED,
         ),
         Row(
             "ConvHVAE (L=2) + LARS",
-            Run("omniglot", "lars", "conv_hvae"),
+            run("omniglot", "lars", "conv_hvae"),
             (97.08,),
             "ConvHVAE (L=2) + VampPrior",
         ),
@@ -398,8 +186,8 @@ _TABLE4 = Table(
 
 
 # ------------------------------------------------------------------------------------- table 5
-def _accept(units: str) -> str:
-    return f"VAE + LARS, a = MLP[{units}]"
+def _accept(size: str) -> str:
+    return f"VAE + LARS, a = MLP[{size}]"
 
 
 def _table5() -> Table:
@@ -411,16 +199,10 @@ def _table5() -> Table:
         "100-100-100": (82.94, 0.014),
     }
     standard = "VAE (L=1, MLP)"
-    rows = [Row(standard, Run("mnist", "standard"), (84.97, 1.0))]
+    rows = [Row(standard, run("mnist", "standard"), (84.97, 1.0))]
     rows += [
-        # 100-100 is the usual one, which other tables show, too.
-        Row(
-            _accept(units),
-            Run("mnist", "lars", accept_units=None if units == "100-100" else units),
-            numbers,
-            versus=standard,
-        )
-        for units, numbers in printed.items()
+        Row(_accept(size), run("mnist", "lars", accept_units=size), numbers, versus=standard)
+        for size, numbers in printed.items()
     ]
     small = Finding(
         "even a small a(z), 10-10, improves on the standard prior",
@@ -448,9 +230,9 @@ def _table6() -> Table:
     }
     standard = "VAE (L=1, MLP)"
     labels = {T: f"VAE + LARS, T = {T}" for T in printed}
-    rows = [Row(standard, Run("mnist", "standard"), (84.97, 1.0, 25.8, 63.3))]
+    rows = [Row(standard, run("mnist", "standard"), (84.97, 1.0, 25.8, 63.3))]
     rows += [
-        Row(labels[T], Run("mnist", "lars", T=T), numbers, versus=standard)
+        Row(labels[T], run("mnist", "lars", T=T), numbers, versus=standard)
         for T, numbers in printed.items()
     ]
     order = [standard, *labels.values()]
@@ -490,7 +272,7 @@ def _proposals(
     rows = [
         Row(
             label,
-            Run(dataset, prior),
+            run(dataset, prior),
             printed.get(prior, (None, None)),
             versus=None if label == standard else standard,
             note="" if prior in printed else "not in the paper's table",
@@ -505,7 +287,7 @@ def _proposals(
         findings.append(Finding("MAF lies between RealNVP and LARS + RealNVP", maf))
     return Table(
         name,
-        f"More expressive proposals and priors, {DATASETS[dataset]}",
+        f"More expressive proposals and priors, {DATASETS[dataset].title}",
         ("nll", "z"),
         (*rows, *extra),
         (*findings, *extra_findings),
@@ -525,7 +307,7 @@ _TABLE7 = _proposals(
     (
         Row(
             "VAE + LARS in each dimension",
-            Run("mnist", "lars_dimensionwise"),
+            run("mnist", "lars_dimensionwise"),
             (None, None),
             versus="VAE (L=1) + N(0, I)",
             note='no number in the paper, which says that it "did not improve" on a standard prior',
@@ -551,17 +333,17 @@ _TABLE9 = _proposals(
 )
 
 # ------------------------------------------------------------------------------------- table 8
-OUTPUT_VAE = Run("mnist", "lars", "output_vae")
+OUTPUT_VAE = run("mnist", "lars", "output_vae")
 
 _TABLE8 = Table(
     "table8",
     "Resampled outputs, dynamic MNIST",
     ("nll", "z"),
     (
-        Row("VAE (L=1), N(0, I) prior", Run("mnist", "standard"), (84.97, 1.0)),
+        Row("VAE (L=1), N(0, I) prior", run("mnist", "standard"), (84.97, 1.0)),
         Row(
             "VAE, resampled N(0, I) prior",
-            Run("mnist", "lars"),
+            run("mnist", "lars"),
             (83.04, 0.015),
             "VAE (L=1), N(0, I) prior",
         ),
@@ -583,28 +365,28 @@ _TABLE8 = Table(
 FIGURES: Mapping[str, Figure] = {
     figure.name: figure
     for figure in (
-        Figure("figure_toy", "The study in the plane", "examples.toy_2d"),
+        Figure("figure_toy", "The study in the plane", ("examples.toy_2d",)),
         Figure(
             "figure_ranked",
             "Draws from the proposal ranked by a(z): joint, post-hoc, resampled outputs",
-            "examples.figure_ranked",
-            (Run("mnist", "lars"), Run("mnist", "lars", post_hoc=True), OUTPUT_VAE),
+            ("examples.paper.figures", "ranked"),
+            (run("mnist", "lars"), run("mnist", "lars", post_hoc=True), OUTPUT_VAE),
         ),
         Figure(
             "figure_z_trace",
             "The running estimate of Z",
-            "examples.figure_z_trace",
-            (Run("mnist", "lars"),),
+            ("examples.paper.figures", "z_trace"),
+            (run("mnist", "lars"),),
         ),
         Figure(
             "figure_latent_2d",
             "A latent space of two dimensions: standard, a(z) of 100-100 and of 20-20, post-hoc",
-            "examples.figure_latent_2d",
+            ("examples.paper.figures", "latent_2d"),
             (
-                Run("mnist", "standard", latents=2),
-                Run("mnist", "lars", latents=2),
-                Run("mnist", "lars", accept_units="20-20", latents=2),
-                Run("mnist", "lars", latents=2, post_hoc=True),
+                run("mnist", "standard", latents=2),
+                run("mnist", "lars", latents=2),
+                run("mnist", "lars", accept_units="20-20", latents=2),
+                run("mnist", "lars", latents=2, post_hoc=True),
             ),
             ("standard", "LARS, a = MLP[100-100]", "LARS, a = MLP[20-20]", "LARS post-hoc"),
             {
@@ -612,6 +394,13 @@ FIGURES: Mapping[str, Figure] = {
                 "kl_proposal": (None, 1.14, 1.15, 0.4),
                 "z": (None, 0.03, 0.02, 0.06),
             },
+            (
+                FigureFinding(
+                    "a resampled prior is closer to the aggregate posterior than the standard "
+                    "one, in KL",
+                    "kl",
+                ),
+            ),
         ),
     )
 }

@@ -1,36 +1,34 @@
-"""Makes the paper's tables and figures, ours beside the paper's.
+"""Runs what tables and figures need: each run a process of its own, some at a time.
 
-    python -m examples.reproduce table2 table5 --preset quick --out out/quick
-
-Trains what they need (`examples.paper` lists it), each run a process of its own, and writes
-`table2.md`, `table2.csv` and so on, and `results.md` with all of them. Runs that are finished are
-used again, interrupted ones go on, and one that fails does not stop the rest: the same command
-tries it once more. `all` is everything.
+Runs that are finished are used again, interrupted ones resume, and one that fails does not stop the
+rest.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from examples.common import command_line, cores
+from examples.common import child, command_line, cores, files
 from examples.common.command_line import UserError
-from examples.paper.experiments import experiments as paper
-from examples.paper.experiments import report, step_time
-from examples.vae import run_state
-from examples.vae.run_state import State
+from examples.paper import report, step_time
+from examples.paper.kinds import Figure, Table
+from examples.paper.presets import Preset
+from examples.paper.results import Results
+from examples.vae import datasets, run_directory
+from examples.vae.config import Config
+from examples.vae.run_directory import RunDirectory, State
 
 ROOT = pathlib.Path(__file__).parents[2]
-TRAIN = "examples.train"
+TRAIN = "examples.vae.train"
 LOG_FILE = "log.txt"
 _PATIENCE = 15.0  # seconds that a child has to stop by itself
 
@@ -40,65 +38,82 @@ class Study:
     """What to make, with which budget, and where.
 
     Attributes:
-      tables: To render.
-      figures: To draw.
+      tables: Tables to render.
+      figures: Figures to draw.
       preset: The budget.
       out: Directory for everything; runs are in `out/runs`.
+      compare_data: Whether the runs that are there must be of the data that is there now. Without,
+        finished runs are shown where the data is not.
     """
 
-    tables: Sequence[paper.Table]
-    figures: Sequence[paper.Figure]
-    preset: paper.Preset
+    tables: Sequence[Table]
+    figures: Sequence[Figure]
+    preset: Preset
     out: pathlib.Path
+    compare_data: bool = True
 
     @property
     def runs_dir(self) -> pathlib.Path:
         return self.out / "runs"
 
-    @property
-    def runs(self) -> list[paper.Run]:
+    @functools.cached_property
+    def runs(self) -> list[Config]:
         """All that is needed, each once, and after what it needs itself."""
         wanted = [run for part in (*self.tables, *self.figures) for run in part.runs]
-        with_bases = [r for run in wanted for r in (run.base, run) if r is not None]
+        with_bases = [r for run in wanted for r in (run.base_config, run) if r is not None]
         return list(dict.fromkeys(with_bases))
 
-    def arguments(self, run: paper.Run) -> list[str]:
-        """Of `examples.train`."""
-        return run.arguments(self.preset, str(self.runs_dir))
+    def directory(self, run: Config) -> RunDirectory:
+        return RunDirectory(self.runs_dir / run.name)
 
-    def state(self, run: paper.Run) -> State:
+    def config(self, run: Config) -> Config:
+        """A run of the list of experiments as it is to be trained here."""
+        config = self.preset.of(run)
+        if run.base_config is None:
+            return config
+        base = self.directory(run.base_config)
+        metrics = base.metrics() or {}  # without, it is not known yet which networks it will have
+        return dataclasses.replace(
+            config, base=str(base.path), base_weights=metrics.get("networks")
+        )
+
+    def images(self, run: Config) -> str | None:
+        """Digest of the data of a run, if it is there and is to be compared."""
+        if not self.compare_data:
+            return None
+        try:
+            return datasets.digest(run.dataset)
+        except datasets.DataError:
+            return None
+
+    def state(self, run: Config) -> State:
         """What has become of a run that this study needs."""
-        # TensorFlow is behind this: a wrong argument should not wait for it.
-        from examples.vae import training as train
+        return self.directory(run).state(self.config(run), self.images(run))
 
-        config = train.config_of(train.parse(self.arguments(run))).to_json()
-        evaluation = {
-            name: getattr(self.preset, name)
-            for name in ("iwae_samples", "z_samples", "test_images")
-        }
-        ignore = []
-        if run.base is not None:
-            base = self.state(run.base)
-            if base.metrics is None:  # which networks it will have is not known yet
-                ignore = ["post_hoc"]
-            else:
-                config["post_hoc"] = base.metrics["networks"]
-        return run_state.state_of(self.runs_dir / run.name, config, evaluation, ignore)
+    def prepare(self, run: Config) -> list[str]:
+        """Writes the configuration of a run and returns the arguments of the command.
 
-    def figure_command(self, figure: paper.Figure) -> list[str]:
+        Raises:
+          UserError: The data cannot be had, or the directory cannot be written to.
+        """
+        directory = self.directory(run)
+        directory.claim(self.config(run), datasets.digest(run.dataset))
+        return ["--config", str(directory.config_file)]
+
+    def figure_command(self, figure: Figure) -> list[str]:
         """Module and arguments."""
         runs = [text for run in figure.runs for text in ("--run", str(self.runs_dir / run.name))]
         more = self.preset.figures.get(figure.name, ())
         out = self.out / (f"{figure.name}.png" if figure.runs else figure.name)
-        return [figure.module, *runs, "--out", str(out), *more]
+        return [*figure.command, *runs, "--out", str(out), *more]
 
-    def figure_numbers(self, figure: paper.Figure) -> Mapping | None:
+    def figure_numbers(self, figure: Figure) -> Mapping | None:
         """What the figure's command wrote beside it, if that is up to date."""
         name = f"{figure.name}.json" if figure.runs else f"{figure.name}/results.json"
         try:
             found = json.loads((self.out / name).read_text())
             made = (self.out / name).stat().st_mtime
-            inputs = [self.runs_dir / run.name / "metrics.json" for run in figure.runs]
+            inputs = [self.directory(run).metrics_file for run in figure.runs]
             if any(path.stat().st_mtime > made for path in inputs):
                 return None
         except (OSError, ValueError):
@@ -109,16 +124,14 @@ class Study:
 
 @dataclasses.dataclass
 class Task:
-    """A process to be run when the tasks it needs are done."""
+    """A process to be run when the tasks it needs are done: a training, or a figure."""
 
     name: str
     needs: tuple[str, ...]
-    module: str
-    arguments: list[str]
     directory: pathlib.Path
     log: pathlib.Path
-    run: paper.Run | None = None
-    figure: paper.Figure | None = None
+    run: Config | None = None
+    figure: Figure | None = None
     log_start: int = 0  # bytes of earlier attempts
 
 
@@ -127,22 +140,12 @@ def tasks(study: Study) -> list[Task]:
     found = []
     for run in study.runs:
         directory = study.runs_dir / run.name
-        found.append(
-            Task(
-                run.name,
-                () if run.base is None else (run.base.name,),
-                TRAIN,
-                study.arguments(run),
-                directory,
-                directory / LOG_FILE,
-                run=run,
-            )
-        )
+        needs = () if run.base_config is None else (run.base_config.name,)
+        found.append(Task(run.name, needs, directory, directory / LOG_FILE, run=run))
     for figure in study.figures:
-        module, *arguments = study.figure_command(figure)
         needs = tuple(run.name for run in figure.runs)
         log = study.out / f"{figure.name}.log"
-        found.append(Task(figure.name, needs, module, arguments, study.out, log, figure=figure))
+        found.append(Task(figure.name, needs, study.out, log, figure=figure))
     return found
 
 
@@ -158,7 +161,7 @@ def environment(
       cores: Of this machine.
       inherited: The environment to start from; what it says of threads stays.
     """
-    found = {"TF_CPP_MIN_LOG_LEVEL": "2", **inherited}
+    found = dict(inherited)
     found["PYTHONPATH"] = os.pathsep.join(
         part for part in (str(ROOT), inherited.get("PYTHONPATH")) if part
     )
@@ -175,6 +178,7 @@ def environment(
 
 def visible_gpus() -> list[str]:
     """Names of the GPUs that TensorFlow sees, as `CUDA_VISIBLE_DEVICES` spells them."""
+    command_line.import_tensorflow()
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -217,30 +221,32 @@ class Runner:
         said = "started"
         if task.run is not None:
             state = self.study.state(task.run)
-            if state.kind == run_state.FINISHED:
+            if state.kind == run_directory.FINISHED:
                 self.end(task, True, f"finished before, {_summary(state)}")
                 return
-            if state.kind == run_state.REFUSED:
-                self.end(
-                    task,
-                    False,
-                    f"refused: {state.told}: name another --out, or delete {task.directory}",
-                )
+            if state.kind == run_directory.REFUSED:
+                told = f"refused: {state.told}: name another --out, or delete {task.directory}"
+                self.end(task, False, told)
                 return
-            if state.kind != run_state.NOT_RUN:
+            if state.kind != run_directory.NOT_RUN:
                 said = f"started again, {state.told}"
         elif self.study.figure_numbers(task.figure) is not None:
             self.end(task, True, "drawn before")
             return
         try:
+            command = self.command(task)
+        except datasets.DataError as error:
+            self.end(task, False, f"not started: {' '.join(str(error).split())}")
+            return
+        try:
             task.directory.mkdir(parents=True, exist_ok=True)
-            (task.directory / run_state.FAILURE_FILE).unlink(missing_ok=True)
+            RunDirectory(task.directory).failure_file.unlink(missing_ok=True)
             with task.log.open("a") as log:
                 task.log_start = log.tell()
-                child = subprocess.Popen(
-                    [sys.executable, "-m", task.module, *task.arguments],
+                process = child.start(
+                    command[0],
+                    command[1:],
                     env=environment(slot, self.jobs, self.gpus, self.cores, os.environ),
-                    stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C reaches it by way of us
@@ -250,17 +256,24 @@ class Runner:
                 f"cannot write to {task.directory} ({error.strerror}): free some space there, or "
                 "name another --out."
             ) from error
-        self.running[slot] = task, child, time.monotonic()
+        self.running[slot] = task, process, time.monotonic()
         self.say(task, f"{said} (log: {task.log})")
+
+    def command(self, task: Task) -> list[str]:
+        """Module and arguments of a task."""
+        if task.run is None:
+            return self.study.figure_command(task.figure)
+        return [TRAIN, *self.study.prepare(task.run)]
 
     def collect(self, interval: float = 0.1) -> None:
         """Sees which children have ended."""
-        for slot, (task, child, start) in list(self.running.items()):
-            if child.poll() is None:
+        for slot, (task, process, start) in list(self.running.items()):
+            if process.poll() is None:
                 continue
+            process.stdin.close()
             del self.running[slot]
             took = step_time.told(time.monotonic() - start)
-            problem = self.problem(task, child.returncode)
+            problem = self.problem(task, process.returncode)
             if problem is None:
                 state = None if task.run is None else self.study.state(task.run)
                 summary = "" if state is None else f", {_summary(state)}"
@@ -276,7 +289,7 @@ class Runner:
             return None
         if exit_code == 0:
             state = self.study.state(task.run)
-            if state.kind == run_state.FINISHED:
+            if state.kind == run_directory.FINISHED:
                 return None
             message = f"it ended without a result ({state.told})"
         else:
@@ -285,7 +298,7 @@ class Runner:
             message = f"killed by {signal.Signals(-exit_code).name}"
         if task.run is not None:
             failure = {"message": message, "exit_code": exit_code}
-            (task.directory / run_state.FAILURE_FILE).write_text(json.dumps(failure) + "\n")
+            files.write_json(RunDirectory(task.directory).failure_file, failure)
         return message
 
     def end(self, task: Task, well: bool, text: str) -> None:
@@ -297,15 +310,17 @@ class Runner:
 
     def stop(self) -> None:
         """Ends all children; a training that is asked to stop leaves its last checkpoint."""
-        for _, child, _ in self.running.values():
-            child.send_signal(signal.SIGINT)
+        processes = [process for _, process, _ in self.running.values()]
+        for process in processes:
+            process.send_signal(signal.SIGINT)
         deadline = time.monotonic() + _PATIENCE
-        for _, child, _ in self.running.values():
+        for process in processes:
             try:
-                child.wait(max(deadline - time.monotonic(), 0.0))
+                process.wait(max(deadline - time.monotonic(), 0.0))
             except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+                process.kill()
+                process.wait()
+            process.stdin.close()
         self.running.clear()
 
 
@@ -324,13 +339,13 @@ def _summary(state: State) -> str:
 
 def render(study: Study) -> str:
     """Writes the tables from what is finished; returns the text of all of them."""
-    results = report.Results(study.runs_dir, {run.name: study.state(run) for run in study.runs})
+    results = Results(study.runs_dir, {run.name: study.state(run) for run in study.runs})
     head = report.header(study.preset, results)
     parts = [head]
     try:
         study.out.mkdir(parents=True, exist_ok=True)
         for table in study.tables:
-            text = report.markdown(table, results)
+            text = report.markdown(table, study.preset, results)
             parts.append(text)
             (study.out / f"{table.name}.md").write_text(f"{head}\n{text}")
             (study.out / f"{table.name}.csv").write_text(report.csv_text(table, results))
@@ -349,18 +364,19 @@ def render(study: Study) -> str:
 
 def dry_run(study: Study, jobs: int) -> None:
     """Lists the runs and how long they would take; a few steps of each sort are timed."""
-    costs: dict[paper.Run, step_time.Costs] = {}
+    costs: dict[Config, step_time.Costs] = {}
     total = 0.0
     for run in study.runs:
         state = study.state(run)
-        if state.kind in (run_state.FINISHED, run_state.REFUSED):
+        if state.kind in (run_directory.FINISHED, run_directory.REFUSED):
             print(f"{run.name}: {state.told}", flush=True)
             continue
-        kind = step_time.kind(run)
+        config = study.config(run)
+        kind = step_time.kind(config)
         if kind not in costs:
-            costs[kind] = step_time.measure(kind, study.preset)
-        done = run_state.last_step(study.runs_dir / run.name) or 0
-        left = step_time.seconds(costs[kind], run, study.preset, steps_done=done)
+            costs[kind] = step_time.measure(kind)
+        done = study.directory(run).last_step() or 0
+        left = step_time.seconds(costs[kind], config, steps_done=done)
         total += left
         print(
             f"{run.name}: {state.told}, about {step_time.told(left)}, "
@@ -375,64 +391,8 @@ def dry_run(study: Study, jobs: int) -> None:
     print(f"{told}. Times are those of a machine as busy as it was just now.")
 
 
-def choose(names: Iterable[str]) -> tuple[list[paper.Table], list[paper.Figure]]:
-    """Tables and figures by name, in the paper's order."""
-    known = {**paper.TABLES, **paper.FIGURES}
-    names = list(names)
-    unknown = [name for name in names if name not in known and name != "all"]
-    if unknown:
-        for name, part in known.items():
-            print(f"  {name:17} {part.title}", file=sys.stderr)
-        raise UserError(
-            f"unknown table {', '.join(map(repr, unknown))}: choose from {', '.join(known)}, or all"
-        )
-    wanted = known if "all" in names else names
-    return (
-        [table for name, table in paper.TABLES.items() if name in wanted],
-        [figure for name, figure in paper.FIGURES.items() if name in wanted],
-    )
-
-
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.reproduce",
-        description=__doc__.split("\n\n")[0],
-        epilog="tables and figures: " + ", ".join([*paper.TABLES, *paper.FIGURES, "all"]),
-    )
-    add = parser.add_argument
-    add("names", nargs="+", metavar="TABLE", help="table1 to table9, a figure, or all")
-    add("--preset", required=True, choices=paper.PRESETS, help="the budget")
-    add("--out", type=pathlib.Path, required=True, help="directory for runs, tables and figures")
-    add("--jobs", type=command_line.positive, default=1, help="runs at a time (default: 1)")
-    add("--data-dir", help="where the data sets are (default: $TFP_LARS_DATA_DIR)")
-    add("--dry-run", action="store_true", help="list the runs and how long they would take")
-    add("--as-is", action="store_true", help="render from what is finished, run nothing")
-    return parser.parse_args(arguments)
-
-
 def reproduce(study: Study, jobs: int = 1) -> bool:
     """Runs what is not finished and renders everything; whether all went well."""
     well = Runner(study, jobs).run()
     print(f"\n{render(study)}")
     return well
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    args = parse(arguments)
-    study = Study(*choose(args.names), paper.PRESETS[args.preset], args.out)
-    if args.data_dir is not None:
-        os.environ["TFP_LARS_DATA_DIR"] = args.data_dir  # for the children
-    if args.dry_run:
-        cores.share()  # as the children do
-        dry_run(study, args.jobs)
-    elif args.as_is:
-        print(render(study))
-    else:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the children, too
-        if not reproduce(study, args.jobs):
-            print("error: not everything went well, see above", file=sys.stderr)
-            sys.exit(1)
-
-
-if __name__ == "__main__":
-    command_line.run(main)

@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from examples.paper.experiments import experiments as paper
+from examples.common import command_line
+from examples.vae.config import Config
+from examples.vae.datasets import DATASETS
 
-_TEST_IMAGES = {"omniglot": 8_070, "mnist5k": 500}
-_VALIDATION_IMAGES = 10_000  # of static_mnist, the only one that is stopped early
 _STEPS = 10  # for each call from Python, when they are timed
 
 
@@ -33,24 +33,25 @@ class Costs:
     proposal: float
 
 
-def seconds(costs: Costs, run: paper.Run, preset: paper.Preset, steps_done: int = 0) -> float:
+def seconds(costs: Costs, config: Config, steps_done: int = 0) -> float:
     """What is left of a run, in seconds. Pictures, checkpoints and reading the data not counted.
 
     Args:
-      costs: On this machine.
-      run: What is trained.
-      preset: And how much of everything.
-      steps_done: That need not be done again.
+      costs: Costs on this machine.
+      config: What is trained.
+      steps_done: Steps that need not be done again.
     """
-    images = _TEST_IMAGES.get(run.dataset, 10_000)
-    if preset.test_images is not None:
-        images = min(images, preset.test_images)
-    draws, proposals = images * preset.iwae_samples, preset.z_samples
-    steps = max(preset.steps - steps_done, 0)
-    if run.dataset == "static_mnist":  # as `early_stopping` looks at the validation images
-        looks = steps // max(preset.checkpoint_every, preset.steps // 50)
-        draws += looks * min(_VALIDATION_IMAGES, max(64, preset.steps // 10)) * 20
-        proposals += looks * 10**5
+    dataset, evaluation = DATASETS[config.dataset], config.evaluation
+    images = min(dataset.num_test, evaluation.test_images or dataset.num_test)
+    draws, proposals = images * evaluation.iwae_samples, evaluation.z_samples
+    steps = max(config.steps - steps_done, 0)
+    if config.stops_early:
+        command_line.import_tensorflow()
+        from examples.vae import early_stopping as early
+
+        looks = steps // max(config.checkpoint_every, config.steps // early.NUM_EVALUATIONS)
+        draws += looks * early.num_images(config, dataset.num_validation) * early.IWAE_SAMPLES
+        proposals += looks * early.Z_SAMPLES
     return (
         costs.start
         + steps * costs.step
@@ -67,49 +68,50 @@ def told(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def kind(run: paper.Run) -> paper.Run:
+def kind(config: Config) -> Config:
     """A run that costs the same for each step: T and the data set do not matter.
 
     A post-hoc fit is taken to cost what joint training does; it is somewhat less.
     """
-    return dataclasses.replace(run, dataset="mnist", T="100", post_hoc=False)
+    prior = dataclasses.replace(config.prior, T=100)
+    return dataclasses.replace(
+        config, dataset="mnist", prior=prior, post_hoc=False, base=None, base_weights=None
+    )
 
 
-def measure(run: paper.Run, preset: paper.Preset) -> Costs:
+def measure(config: Config) -> Costs:
     """Times a few steps of each sort, on made-up images."""
+    command_line.import_tensorflow()
     import numpy as np
 
-    from examples.vae import datasets as data
-    from examples.vae import evaluation as evaluate
-    from examples.vae import training as train
+    from examples.vae import batches, datasets, evaluation
     from examples.vae.build import build
 
-    few = dataclasses.replace(preset, steps=_STEPS)
-    config = train.config_of(train.parse(kind(run).arguments(few, "runs")))
+    config = dataclasses.replace(kind(config), steps=_STEPS)
     rng = np.random.default_rng(0)
-    pixels = np.uint8(255 * (rng.random((evaluate.IMAGES_PER_BATCH, 28, 28)) < 0.3))
-    images = data.Images("mnist", pixels, pixels, pixels, dynamic=True, source="made up")
+    pixels = np.uint8(255 * (rng.random((evaluation.IMAGES_PER_BATCH, 28, 28)) < 0.3))
+    images = datasets.Images("mnist", pixels, pixels, pixels, dynamic=True, source="made up")
     model = build(config)
 
     def fit(num_steps):
-        batches = data.training_batches(
+        training = batches.training_batches(
             images, batch_size=config.batch_size, seed=0, start=0, stop=num_steps
         )
-        model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)
+        model.fit(training, steps_per_epoch=num_steps, shuffle=False, verbose=0)
 
     def evaluate_images(num_samples):
-        evaluate.importance_weighted(model, prior, pixels, num_samples)
+        evaluation.importance_weighted(model, prior, pixels, num_samples)
 
     def evaluate_z(num_samples):
-        evaluate.frozen_prior(model, num_samples, seed=0)
+        evaluation.frozen_prior(model, num_samples, seed=0)
 
     first_fit = _timed(fit, _STEPS)
     _, step = _line_through(fit, _STEPS, 5 * _STEPS)
-    prior, _ = evaluate.frozen_prior(model, 1_000, seed=0)
-    samples = evaluate.SAMPLES_PER_CHUNK
+    prior, _ = evaluation.frozen_prior(model, 1_000, seed=0)
+    samples = evaluation.SAMPLES_PER_CHUNK
     first_images, sample = _line_through(evaluate_images, samples, 3 * samples)
     first_z, proposal = 0.0, 0.0
-    if config.prior.name.startswith("lars"):
+    if config.is_resampled:
         first_z, proposal = _line_through(evaluate_z, 2**12, 2**16)
     return Costs(
         start=_import_time() + first_fit + first_images + first_z,
@@ -137,5 +139,5 @@ def _timed(work: Callable[..., object], *args) -> float:
 
 @functools.cache
 def _import_time() -> float:
-    command = [sys.executable, "-c", "import examples.train"]
+    command = [sys.executable, "-c", "import examples.vae.training"]
     return _timed(lambda: subprocess.run(command, check=True, capture_output=True))
