@@ -12,7 +12,7 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import noise
+from tfp_lars import _proposal_draws
 
 tfd = tfp.distributions
 
@@ -76,7 +76,7 @@ def bare_loop(
     def evaluate(num_candidates, block, seed):
         def step(i, total, count):
             size = tf.minimum(block, num_candidates - count)
-            a = accept_fn(noise.sample(proposal, size, tf.random.fold_in(seed, i)))
+            a = accept_fn(_proposal_draws.sample(proposal, size, tf.random.fold_in(seed, i)))
             return i + 1, total + tf.reduce_sum(a), count + tf.size(a)
 
         start = [tf.constant(0), tf.constant(0.0), tf.constant(0)]

@@ -17,7 +17,7 @@ from examples.vae import datasets, models
 from examples.vae.batches import training_batches, untuned
 from examples.vae.build import build
 from examples.vae.config import Config, PriorConfig
-from tfp_lars import noise
+from tfp_lars import _proposal_draws
 
 __all__ = ["acceptance_alone", "train", "train_by_hand", "use_threads", "vae"]
 
@@ -98,7 +98,7 @@ def acceptance_alone(*, steps: int, d: int = 50, S: int = 1024, batch: int = 128
     @tf.function(autograph=False)
     def loop(seed):
         def step(i, total):
-            draws = noise.sample(proposal, S, tf.stack([seed, i]))
+            draws = _proposal_draws.sample(proposal, S, tf.stack([seed, i]))
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(
                     tf.math.log_sigmoid(network.logits(tf.concat([z, draws], axis=0)))

@@ -5,9 +5,12 @@ import tfp_lars as tfd_lars
 prior = tfd_lars.Resampled(proposal, accept_fn, T=100)
 """
 
-from tfp_lars import proposals
+from tfp_lars import (
+    _keras_backend,  # noqa: F401  # isort: split
+    proposals,
+)
 from tfp_lars.acceptance import AcceptanceNetwork
-from tfp_lars.layer import DistributionLayer
+from tfp_lars.keras_layer import DistributionLayer
 from tfp_lars.normalizer import LogNormalizer, MovingAverage, estimate_log_normalizer
 from tfp_lars.resampled import Resampled, ResampledDistribution
 

@@ -14,13 +14,17 @@ import tensorflow as tf
 import tf_keras
 
 from tfp_lars import ownership
+from tfp_lars._arguments import PROBABILITY_SLACK, checked_hidden_units
 
 __all__ = ["AcceptanceNetwork", "LogAcceptance"]
 
 _KERAS = (keras.Layer, tf_keras.layers.Layer)
 
-# How far above 1 rounding may carry a probability.
-_SLACK = 1e-5
+# In eager mode the first calls check values. The first `log_prob` makes two: on z, and on the
+# draws for Z.
+_CHECKED_CALLS = 2
+
+_DRAWS = "draws from the proposal"
 
 
 @keras.saving.register_keras_serializable(package="tfp_lars")
@@ -36,11 +40,15 @@ class AcceptanceNetwork(keras.Model):
     >>> net.count_params()
     15301
 
+    Under a mixed precision policy the hidden layers compute in half precision, and logits and
+    probabilities are `float32`. A network without an explicit `dtype` that is not built yet is
+    built in `float64` by a `float64` proposal. `Resampled` casts the logits of any other.
+
     Args:
       hidden_units: Widths of the hidden layers. `(100, 100)` is the paper's.
-      activation: Of the hidden layers; anything that Keras takes.
-      kernel_initializer: Of all layers; anything that Keras takes. The default is Keras's own,
-        Glorot's, as in the paper.
+      activation: Activation of the hidden layers; anything that Keras takes.
+      kernel_initializer: Initializer of all kernels; anything that Keras takes. The default is
+        Keras's own, Glorot's, as in the paper.
       **kwargs: Passed to `keras.Model`: `name`, `dtype`.
     """
 
@@ -52,9 +60,8 @@ class AcceptanceNetwork(keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.hidden_units = tuple(int(units) for units in hidden_units)
-        if any(units < 1 for units in self.hidden_units):
-            raise ValueError(f"`hidden_units` must be positive integers; got {hidden_units!r}.")
+        self.hidden_units = checked_hidden_units("hidden_units", hidden_units)
+        self._follows_proposal = kwargs.get("dtype") is None
         self.activation = keras.activations.get(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._flatten = keras.layers.Flatten(dtype=self.dtype_policy)
@@ -76,14 +83,27 @@ class AcceptanceNetwork(keras.Model):
             shape = (None, layer.units)
         self.built = True
 
+    def _follow(self, dtype: tf.DType) -> None:
+        """Makes a network that may still choose its precision compute in `float64`.
+
+        Args:
+          dtype: Type of the proposal's events. Others than `float64` change nothing.
+        """
+        if dtype == tf.float64 and self._follows_proposal and not self.built:
+            for layer in (self, self._flatten, *self._dense):
+                layer.dtype_policy = dtype.name
+
     def logits(self, z: tf.Tensor) -> tf.Tensor:
-        """Logits of a(z): shape `[N, 1]` for `z` of shape `[N]` + event."""
+        """Logits of a(z): shape `[N, 1]` for `z` of shape `[N]` + event.
+
+        They have at least the precision of `float32`, whatever the hidden layers compute in.
+        """
         if not self.built:
             self.build(z.shape)
         h = self._flatten(keras.ops.cast(z, self.compute_dtype))
         for layer in self._dense:
             h = layer(h)
-        return h
+        return keras.ops.cast(h, _at_least_single(tf.as_dtype(self.compute_dtype)).name)
 
     def call(self, z):
         """Probabilities a(z): shape `[N, 1]` for `z` of shape `[N]` + event."""
@@ -114,16 +134,18 @@ def _another(initializer):
 class LogAcceptance(tf.Module):
     """`log a(z)` from whatever the user gave as `accept_fn`.
 
-    Calling it once on zeros, at construction, builds lazy networks, shows wrong shapes and
-    types early, and tells which variables a plain function uses.
+    `accept_fn` is called once at construction. This builds lazy networks, reports wrong shapes,
+    types and values early, and shows which variables a plain function reads.
 
     Args:
-      accept_fn: A callable, Keras 3 or tf_keras model, or `tf.Module`. Called through its
-        `logits` method if it has one.
+      accept_fn: A callable, Keras 3 or tf_keras model, `tf.Module`, or a `SlicedAcceptance`. Called
+        through its `logits` method if its class has one.
       from_logits: Whether it returns logits.
       batch_shape: Static batch shape of the proposal.
       event_shape: Static event shape of the proposal.
-      dtype: Of the proposal's events. If floating, a(z) must have it, too.
+      dtype: Type of the proposal's events. If floating, a(z) must have it, too.
+      draws: Draws from the proposal to call it on, shape `[S]` + batch + event. `None` means zeros,
+        whose values are not checked: zeros may lie outside the support.
       validate_args: Whether to check values in graphs.
     """
 
@@ -135,36 +157,59 @@ class LogAcceptance(tf.Module):
         batch_shape: tf.TensorShape,
         event_shape: tf.TensorShape,
         dtype: tf.DType,
+        draws: tf.Tensor | None = None,
         validate_args: bool = False,
     ):
         super().__init__(name="log_acceptance")
-        has_logits = callable(getattr(accept_fn, "logits", None))
-        if not (callable(accept_fn) or has_logits):
-            raise TypeError(
-                "`accept_fn` must be callable (a function of z, a Keras model, a `tf.Module` with "
-                f"`__call__` or `logits`); got {accept_fn!r}."
-            )
+        self._slice = None
+        if isinstance(accept_fn, SlicedAcceptance):
+            self._slice = self._no_dependency(accept_fn)
+            accept_fn = accept_fn.accept_fn
+        # Of the class: an instance may hold a layer of that name.
+        has_logits = callable(getattr(type(accept_fn), "logits", None))
+        _check_callable(accept_fn, has_logits)
         self.in_logits = from_logits or has_logits
         self._function = self._no_dependency(accept_fn.logits if has_logits else accept_fn)
         self._event_shape = self._no_dependency(event_shape)
         self._dtype = dtype
         self._validate_args = validate_args
-        self._values_checked = False
+        self._calls_to_check = _CHECKED_CALLS
         # A method or a partial of a network is that network, as far as variables go.
         network = ownership.network_of(accept_fn)
+        if isinstance(network, AcceptanceNetwork):
+            network._follow(dtype)
         # A checkpoint would follow a Keras 3 network, too, but not into lists of its layers. Its
         # variables are listed instead, and so are held once.
         is_keras3 = isinstance(network, keras.Layer)
         self._network = self._no_dependency(network) if is_keras3 else network
-        self._find_variables(batch_shape)
+        self._call_once(batch_shape, draws)
+
+    @property
+    def sees_members(self) -> bool:
+        """Whether `accept_fn` receives the batch dimensions, and so may treat members differently.
+
+        A Keras network receives one flat batch.
+        """
+        return not isinstance(self._network, _KERAS)
 
     def __call__(self, z: tf.Tensor) -> tf.Tensor:
         """`log a(z)`, shape sample + batch, for `z` of shape sample + batch + event."""
-        value = self._check_values(self._evaluate(z))
+        return self._log(self._check_values(self._evaluate(z), z))
+
+    def unchecked(self, z: tf.Tensor) -> tf.Tensor:
+        """The same without checks, for the sampler, which checks all values itself."""
+        return self._log(self._evaluate(z))
+
+    def _log(self, value: tf.Tensor) -> tf.Tensor:
         return tf.math.log_sigmoid(value) if self.in_logits else _log_probability(value)
 
     def _evaluate(self, z: tf.Tensor) -> tf.Tensor:
         """What `accept_fn` returns for `z`, as shape sample + batch."""
+        if self._slice is not None:
+            return self._slice.evaluate(self._evaluate_all, z)
+        return self._evaluate_all(z)
+
+    def _evaluate_all(self, z: tf.Tensor) -> tf.Tensor:
         event_ndims = self._event_shape.rank
         lead = z.shape[: z.shape.rank - event_ndims]
         if isinstance(self._network, _KERAS):
@@ -172,49 +217,81 @@ class LogAcceptance(tf.Module):
             event_shape = tf.shape(z)[z.shape.rank - event_ndims :] if event_ndims else [1]
             flat = tf.reshape(z, tf.concat([[-1], event_shape], 0))
             flat.set_shape([lead.num_elements(), *(self._event_shape if event_ndims else [1])])
-            value = tf.convert_to_tensor(self._function(flat))
+            value = self._as_tensor(self._function(flat))
             self._check_output(value, flat.shape[:1], z)
         else:
-            value = tf.convert_to_tensor(self._function(z), dtype_hint=self._float_dtype)
+            value = self._as_tensor(self._function(z))
             self._check_output(value, lead, z)
         value = tf.reshape(value, tf.shape(z)[: z.shape.rank - event_ndims])
         value.set_shape(lead)
-        return value
+        # Half precision is enough for a network, not for logs, averages and powers of a(z).
+        return tf.cast(value, _at_least_single(value.dtype))
 
-    def _find_variables(self, batch_shape: tf.TensorShape) -> None:
-        shape = [2, *(batch_shape.as_list() if batch_shape.rank else []), *self._event_shape]
-        probe = tf.zeros([1 if n is None else n for n in shape], self._dtype)
-        # Zeros may lie outside the support, so what is returned there is not checked.
+    def _call_once(self, batch_shape: tf.TensorShape, draws: tf.Tensor | None) -> None:
+        if draws is None:
+            shape = [2, *(batch_shape.as_list() if batch_shape.rank else []), *self._event_shape]
+            probe = tf.zeros([1 if n is None else n for n in shape], self._dtype)
+        else:
+            probe = draws
         with tf.GradientTape() as tape:
-            self.output_dtype = self._evaluate(probe).dtype
+            value = self._evaluate(probe)
+        self.output_dtype = value.dtype
+        self._list_variables(tape.watched_variables())
+        if draws is not None:
+            self._raise_on_bad_values(value, draws, _DRAWS)
+
+    def _list_variables(self, watched: Sequence[tf.Variable]) -> None:
         if isinstance(self._network, keras.Layer):
             self._listed_variables = ownership.tf_variables(self._network)
-        elif not isinstance(self._network, tf.Module):
-            self._listed_variables = list(tape.watched_variables())
+        elif isinstance(self._network, tf.Module):
+            inside, missed = ownership.variables_in_keras3_layers(self._network)
+            # A module does not list them. Where a checkpoint reaches them by way of the module,
+            # they are listed without becoming part of it a second time.
+            if inside:
+                self._variables_in_keras3_layers = self._no_dependency(inside)
+            if missed:
+                self._listed_variables = missed
+        else:
+            self._listed_variables = list(watched)
+
+    def _as_tensor(self, value) -> tf.Tensor:
+        if isinstance(self._network, AcceptanceNetwork):
+            return tf.cast(value, _at_least_single(self._float_dtype or value.dtype))
+        try:
+            return tf.convert_to_tensor(value, dtype_hint=self._float_dtype)
+        except (TypeError, ValueError, tf.errors.InvalidArgumentError):
+            raise TypeError(
+                "`accept_fn` must return a tensor with one number for each z, but returned an "
+                f"object of type {type(value).__name__}."
+            ) from None
 
     @property
     def _float_dtype(self) -> tf.DType | None:
         return self._dtype if self._dtype.is_floating else None
 
     def _check_output(self, value: tf.Tensor, expected: tf.TensorShape, z: tf.Tensor) -> None:
+        wanted = self._float_dtype or value.dtype
+        if not value.dtype.is_floating or value.dtype not in (wanted, _at_least_single(wanted)):
+            expected_type = self._dtype.name if self._dtype.is_floating else "a floating type"
+            message = (
+                f"`accept_fn` returned {value.dtype.name} for a proposal of {self._dtype.name}; "
+                f"expected {expected_type}."
+            )
+            if value.dtype.is_floating:
+                message += f" Give the last layer of a Keras network dtype='{expected_type}'."
+            raise TypeError(message)
         if not any(value.shape.is_compatible_with(s) for s in (expected, [*expected, 1])):
             raise ValueError(
                 f"`accept_fn` returned shape {tuple(value.shape)} for z of shape {tuple(z.shape)}; "
                 f"expected {tuple(expected)}, sample and batch shape, or {(*expected, 1)}."
             )
-        if not value.dtype.is_floating or value.dtype != (self._float_dtype or value.dtype):
-            wanted = self._dtype.name if self._dtype.is_floating else "a floating type"
-            raise TypeError(
-                f"`accept_fn` returned {value.dtype.name} for a proposal of {self._dtype.name}; "
-                f"expected {wanted}. A Keras network is built with it by `dtype={wanted!r}`."
-            )
 
-    def _check_values(self, value: tf.Tensor) -> tf.Tensor:
-        """Checks what only a run shows: the first time in eager mode, always if asked to."""
+    def _check_values(self, value: tf.Tensor, z: tf.Tensor) -> tf.Tensor:
+        """Checks what only a run shows: the first calls in eager mode, all if asked to."""
         if tf.executing_eagerly():
-            if self._validate_args or not self._values_checked:
-                self._raise_on_bad_values(value.numpy())
-                self._values_checked = True
+            if self._validate_args or self._calls_to_check > 0:
+                self._raise_on_bad_values(value, z, "values of z")
+                self._calls_to_check -= 1
             return value
         if not self._validate_args:
             return value
@@ -227,7 +304,7 @@ class LogAcceptance(tf.Module):
         """Which outputs of `accept_fn` are what they should be, of the shape of `value`."""
         if self.in_logits:
             return tf.logical_not(tf.math.is_nan(value))
-        return tf.logical_and(value >= 0.0, value <= 1.0 + _SLACK)
+        return tf.logical_and(value >= 0.0, value <= 1.0 + PROBABILITY_SLACK)
 
     @property
     def complaint(self) -> str:
@@ -239,18 +316,141 @@ class LogAcceptance(tf.Module):
             "If these are logits, pass from_logits=True."
         )
 
-    def _raise_on_bad_values(self, value: np.ndarray) -> None:
-        bad = value[~self.valid(value).numpy()]
-        if bad.size:
-            raise ValueError(f"{self.complaint} {bad.size} of {value.size}, the first: {bad[0]}.")
+    def _raise_on_bad_values(self, value: tf.Tensor, z: tf.Tensor, source: str) -> None:
+        """Raises for values that are not valid, and names the range of all of them."""
+        value, z = value.numpy(), z.numpy()
+        bad = ~self.valid(value).numpy()
+        if self._dtype.is_floating:
+            z_is_nan = np.isnan(z).any(axis=tuple(range(value.ndim, z.ndim)))
+            if source == _DRAWS and np.any(bad & z_is_nan):
+                raise ValueError(
+                    f"`proposal` draws NaN in {np.sum(z_is_nan)} of {value.size} draws. Check its "
+                    "parameters."
+                )
+            # As in TFP, the log density of NaN is NaN.
+            bad = bad & ~z_is_nan if not self._validate_args else bad
+        if not np.any(bad):
+            return
+        if np.all(np.isnan(value[bad])):
+            raise ValueError(
+                f"`accept_fn` returned NaN for {np.sum(bad)} of {value.size} {source}."
+            )
+        raise ValueError(
+            "`accept_fn` must return probabilities in [0, 1], but returned values from "
+            f"{np.nanmin(value):.4g} to {np.nanmax(value):.4g} for {value.size} {source}. If these "
+            "are logits, pass from_logits=True."
+        )
+
+
+class SlicedAcceptance:
+    """a(z) of some members of a batch, from an `accept_fn` that expects all of them.
+
+    `accept_fn` may treat members differently, by position. So it is called on the whole batch:
+    each z takes the place of its member, the other places are filled with z of the first
+    remaining member, and their values are dropped.
+
+    Args:
+      accept_fn: Acceptance function of the unsliced distribution.
+      batch_shape: Batch shape of the unsliced distribution, a `tf.TensorShape`, or a tensor if it
+        is not static.
+      index: Positions of the remaining members in the flattened batch, `int32`, of the batch shape
+        of the slice.
+      event_ndims: Rank of an event.
+    """
+
+    def __init__(
+        self,
+        accept_fn: Callable,
+        batch_shape: tf.TensorShape | tf.Tensor,
+        index: tf.Tensor,
+        event_ndims: int,
+    ):
+        self.accept_fn = accept_fn
+        self._batch_shape = batch_shape
+        self._index = index
+        self._event_ndims = event_ndims
+
+    @classmethod
+    def of(
+        cls,
+        accept_fn: Callable,
+        batch_shape: tf.TensorShape | tf.Tensor,
+        slices: tuple,
+        event_ndims: int,
+    ) -> SlicedAcceptance:
+        """The acceptance function of `dist[slices]`.
+
+        Args:
+          accept_fn: Acceptance function of `dist`; may itself be a `SlicedAcceptance`.
+          batch_shape: Batch shape of `dist`, as in the constructor.
+          slices: What `dist.__getitem__` takes, as a tuple.
+          event_ndims: Rank of an event.
+        """
+        if isinstance(accept_fn, cls):
+            index = accept_fn._index[slices]
+            return cls(accept_fn.accept_fn, accept_fn._batch_shape, index, event_ndims)
+        positions = tf.range(tf.reduce_prod(batch_shape))
+        return cls(accept_fn, batch_shape, tf.reshape(positions, batch_shape)[slices], event_ndims)
+
+    def __call__(self, z: tf.Tensor) -> tf.Tensor:
+        """What `accept_fn` returns for the remaining members, shape sample + batch."""
+        return self.evaluate(self.accept_fn, tf.convert_to_tensor(z))
+
+    def evaluate(self, function: Callable[[tf.Tensor], tf.Tensor], z: tf.Tensor) -> tf.Tensor:
+        """Calls `function` on the whole batch and returns its values at the remaining members.
+
+        Args:
+          function: Takes shape sample + whole batch + event, returns sample + whole batch.
+          z: Shape sample + batch + event, with the batch of the slice.
+
+        Returns:
+          value: Shape sample + batch.
+        """
+        num_members = tf.reduce_prod(self._batch_shape)
+        event_axis = z.shape.rank - self._event_ndims
+        axis = event_axis - self._index.shape.rank  # of the members, flattened
+        sample, event = tf.shape(z)[:axis], tf.shape(z)[event_axis:]
+        whole_shape = tf.concat([sample, self._batch_shape, event], 0)
+        if self._index.shape.num_elements() == 0:
+            whole = tf.zeros(whole_shape, z.dtype)
+        else:
+            index = tf.reshape(self._index, [-1])
+            source = tf.tensor_scatter_nd_update(
+                tf.zeros([num_members], tf.int32), index[:, tf.newaxis], tf.range(tf.size(index))
+            )
+            members = tf.reshape(z, tf.concat([sample, tf.shape(index), event], 0))
+            whole = tf.reshape(tf.gather(members, source, axis=axis), whole_shape)
+        if isinstance(self._batch_shape, tf.TensorShape):
+            whole.set_shape([*z.shape[:axis], *self._batch_shape, *z.shape[event_axis:]])
+        value = tf.reshape(function(whole), tf.concat([sample, [num_members]], 0))
+        return tf.gather(value, self._index, axis=axis)
+
+
+def _check_callable(accept_fn, has_logits: bool) -> None:
+    if isinstance(accept_fn, type):
+        raise TypeError(
+            f"`accept_fn` is the class {accept_fn.__name__}; pass an instance of it, such as "
+            f"`{accept_fn.__name__}(...)`."
+        )
+    if not (callable(accept_fn) or has_logits):
+        raise TypeError(
+            "`accept_fn` must be callable (a function of z, a Keras model, a `tf.Module` with "
+            f"`__call__` or `logits`); got {accept_fn!r}."
+        )
+
+
+def _at_least_single(dtype: tf.DType) -> tf.DType:
+    """`float32` in place of half precision."""
+    return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype
 
 
 def _log_probability(a: tf.Tensor) -> tf.Tensor:
     """`log a`, with a gradient of 0 instead of NaN where a hard rule says `a = 0`.
 
     NaN and negative values stay, or become, NaN. Nothing here negates a comparison: in a graph,
-    TF turns `not (a <= 0)` into `a > 0`, which is another thing for NaN.
+    TF turns `not (a <= 0)` into `a > 0`, which is another thing for NaN. No constant is -inf:
+    `tf.debugging.enable_check_numerics` would report it.
     """
     impossible = tf.equal(a, 0.0)
     log_a = tf.math.log(tf.where(impossible, tf.ones_like(a), a))
-    return tf.where(impossible, tf.constant(-np.inf, a.dtype), log_a)
+    return tf.where(impossible, tf.math.log(tf.stop_gradient(a)), log_a)

@@ -109,7 +109,11 @@ def _log1mexp(x: tf.Tensor):
     d p_T / dZ at `Z = 1` is not 0.
     """
     x = tf.minimum(x, -tf.exp(tf.constant(_log_tiny(x.dtype), x.dtype)))
-    y = tf.where(x > -np.log(2.0), tf.math.log(-tf.math.expm1(x)), tf.math.log1p(-tf.exp(x)))
+    near_zero = x > -np.log(2.0)
+    # The branch that is not taken must be finite, too: `tf.debugging.enable_check_numerics` looks
+    # at both.
+    far = tf.where(near_zero, -tf.ones_like(x), x)
+    y = tf.where(near_zero, tf.math.log(-tf.math.expm1(x)), tf.math.log1p(-tf.exp(far)))
     return y, lambda upstream: -upstream * tf.exp(x - y)
 
 

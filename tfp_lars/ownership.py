@@ -9,7 +9,6 @@ about it. What is here carries variables across.
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,7 +17,17 @@ import keras
 import tensorflow as tf
 import tf_keras
 
-__all__ = ["build_networks", "keras3_layers", "network_of", "tf_variables", "warn_if_not_owned"]
+from tfp_lars import _compat
+
+__all__ = [
+    "build_networks",
+    "is_training",
+    "keras3_layers",
+    "network_of",
+    "tf_variables",
+    "variables_in_keras3_layers",
+    "warn_if_not_owned",
+]
 
 
 def tf_variables(layer: keras.Layer) -> list[tf.Variable]:
@@ -37,6 +46,22 @@ def keras3_layers(module: tf.Module) -> list[keras.Layer]:
             if isinstance(leaf, keras.Layer):
                 found[id(leaf)] = leaf
     return list(found.values())
+
+
+def variables_in_keras3_layers(module: tf.Module) -> tuple[list[tf.Variable], list[tf.Variable]]:
+    """The variables of Keras 3 layers that a module holds, once each.
+
+    Returns:
+      reached: Those that a checkpoint of `module` holds, although `module.variables` lacks them.
+      missed: Those that it does not hold, either. They belong to layers in lists of a Keras layer.
+    """
+    tracked = {id(part) for part in tf.train.TrackableView(module).descendants()}
+    reached, missed = {}, {}
+    for layer in keras3_layers(module):
+        for v, variable in zip(layer.variables, tf_variables(layer), strict=True):
+            is_tracked = id(v) in tracked or id(variable) in tracked
+            (reached if is_tracked else missed)[id(variable)] = variable
+    return list(reached.values()), list(missed.values())
 
 
 def network_of(function: Callable) -> Any:
@@ -78,7 +103,7 @@ def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
     Returns:
       found: Whether `fit` of a Keras 3 model was found on the stack.
     """
-    model = _model_being_fitted()
+    model, _ = _compat.keras_model_on_the_stack("fit", "train_on_batch")
     if model is None:
         return False
     owned = {id(v) for v in tf_variables(model)}
@@ -94,15 +119,17 @@ def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
     return True
 
 
-def _model_being_fitted() -> keras.Model | None:
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name in ("fit", "train_on_batch"):
-            owner = frame.f_locals.get("self")
-            if isinstance(owner, keras.Model):
-                return owner
-        frame = frame.f_back
-    return None
+def is_training() -> bool | None:
+    """Whether a Keras 3 model is in a step of its training, or of its evaluation.
+
+    Keras passes `training` on only through models whose `call` has such an argument. The steps of
+    all models can be seen on the stack.
+
+    Returns:
+      training: `None` outside of the steps of a model.
+    """
+    _, step = _compat.keras_model_on_the_stack("train_step", "test_step", "predict_step")
+    return None if step is None else step == "train_step"
 
 
 def _networks_built(distribution: tf.Module) -> Iterator[bool]:
@@ -113,7 +140,7 @@ def _networks_built(distribution: tf.Module) -> Iterator[bool]:
 
 def _is_built(layer: keras.Layer | tf_keras.layers.Layer) -> bool:
     """Whether its variables exist; a layer that is used by its methods is built in its parts."""
-    parts = list(layer._flatten_layers(include_self=False, recursive=False))
+    parts = _compat.sublayers(layer)
     return layer.built or (bool(parts) and all(_is_built(part) for part in parts))
 
 

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+import numbers
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import density, ownership, sampler
-from tfp_lars.acceptance import LogAcceptance
-from tfp_lars.compiled_sampler import CompiledSampler
+from tfp_lars import _arguments, _compat, _nested, _seeds, density, ownership
+from tfp_lars._compiled_sampler import CompiledSampler
+from tfp_lars.acceptance import LogAcceptance, SlicedAcceptance
 from tfp_lars.normalizer import (
-    CompiledSums,
+    FixedNormalizer,
     LogNormalizer,
     MovingAverage,
+    Normalizer,
     estimate_log_normalizer,
+    moving_averages,
 )
+from tfp_lars.normalizer.current import log_mean_accept
+from tfp_lars.normalizer.monte_carlo import ProposalSums
 
 __all__ = ["Resampled", "ResampledDistribution"]
 
+tfb = tfp.bijectors
 tfd = tfp.distributions
 
 _UNSET = object()
+
+# Distributions that are discrete if what they wrap is.
+_WRAPPERS = (
+    tfd.BatchBroadcast,
+    tfd.BatchReshape,
+    tfd.Independent,
+    tfd.Masked,
+    tfd.Sample,
+    _compat.TransformedDistribution,
+)
+
+# Draws that show, at construction, whether `accept_fn` fits the proposal.
+_NUM_PROBES = 16
 
 
 class Resampled(tfd.Distribution):
@@ -67,13 +87,22 @@ class Resampled(tfd.Distribution):
     #### Evaluation
 
     `freeze` makes a distribution on the same networks with a fixed log Z, whose `log_prob` is a
-    pure function. Sampling needs no Z and is exact at any time.
+    pure function. Sampling needs no Z and is exact at any time. `with dist.held():` evaluates with
+    the moving average as it is.
 
     #### Batches
 
     Each member of the proposal's batch has its own Z and its own stream of draws. The cost of
-    sampling is set by the member with the smallest Z. `accept_fn` sees all members; a slice of
-    the batch shows it fewer of them.
+    sampling is set by the member with the smallest Z. `accept_fn` receives all members, so it may
+    treat them differently. After slicing it still does: a slice calls it on the whole batch and
+    keeps the values of the members that remain. A Keras network receives one flat batch and cannot
+    tell members apart; a slice calls it on the remaining members only.
+
+    #### Support
+
+    `log_prob` is -inf wherever the proposal's is, whatever a(z) is there. A transformation of a
+    discrete proposal adds no Jacobian term, also if the proposal is `tfd.Independent`,
+    `tfd.Sample` or another wrapper, for which TFP alone adds one.
 
     #### Variables
 
@@ -108,14 +137,19 @@ class Resampled(tfd.Distribution):
           accept_fn: The acceptance probability a(z), in [0, 1]: a function, a Keras 3 or tf_keras
             model, or a `tf.Module`. It gets `z` of shape sample + batch + event and returns shape
             sample + batch, or the same with a trailing 1. A Keras model gets one flat batch,
-            shape `[N]` + event (`[N, 1]` for scalar events). If it has a method `logits`, that is
-            called instead.
+            shape `[N]` + event (`[N, 1]` for scalar events). If its class has a method `logits`,
+            that is called instead. In eager mode the constructor calls it on a few draws from the
+            proposal and checks what it returns. Sampling and estimating Z trace it once, as
+            `tf.function` does: Python values that it reads are fixed then. Use a `tf.Variable`
+            for a value that changes.
           T: How many proposals a draw may take, the last of them kept untested: an integer of at
             least 1, or `None` (also `math.inf`) for no limit.
           from_logits: Whether `accept_fn` returns logits instead of probabilities.
           normalizer: How log Z is known: a `MovingAverage` (default: a fresh one) or a fixed
-            value: a number, tensor, variable, or `LogNormalizer`, of shape `[]` or of the
-            proposal's batch shape.
+            value: a number, tensor, non-trainable variable, or `LogNormalizer`, of shape `[]` or
+            of the proposal's batch shape. A fixed value is kept in a non-trainable variable, which
+            is saved with the weights. A tensor stays a tensor inside a `tf.function` and under a
+            `GradientTape`, so that gradients reach it.
           max_attempts: Without a limit, how many proposals one draw may take before sampling
             ends in an error.
           validate_args: Whether to check values at run time, in graphs too.
@@ -126,7 +160,7 @@ class Resampled(tfd.Distribution):
         with tf.name_scope(name) as name:
             _check_proposal(proposal)
             self._T = _check_truncation("T", T)
-            self._max_attempts = _check_max_attempts(max_attempts)
+            self._max_attempts = _arguments.checked_count("max_attempts", max_attempts, most=2**30)
             self._from_logits = bool(from_logits)
             self._proposal = proposal
             ownership.build_networks(proposal)
@@ -137,21 +171,32 @@ class Resampled(tfd.Distribution):
                 for v in ownership.tf_variables(network)
             ]
             self._accept_fn = self._no_dependency(accept_fn)
+            draws = _draws_to_probe(proposal)
+            # Stands in for z outside the support. Parameters may move the support away from it
+            # later: then only gradients suffer, and only if a(z) has none there.
+            self._point = None if draws is None else draws[0].numpy()
             self._log_accept = LogAcceptance(
                 accept_fn,
                 from_logits=self._from_logits,
                 batch_shape=proposal.batch_shape,
                 event_shape=proposal.event_shape,
                 dtype=tf.as_dtype(proposal.dtype),
+                draws=draws,
                 validate_args=validate_args,
             )
-            self._normalizer = _as_normalizer(
-                normalizer, proposal.batch_shape, self._log_accept.output_dtype
+            self._normalizer = _as_normalizer(normalizer)
+            self._normalizer.build(proposal.batch_shape, self._log_accept.output_dtype)
+            self._estimate = normalizer if isinstance(normalizer, LogNormalizer) else None
+            # A copy must share the normalizer that was created here.
+            parameters["normalizer"] = self._normalizer.argument
+            self._sampler = CompiledSampler(
+                proposal,
+                self._log_accept.unchecked,
+                max_attempts=self._max_attempts,
+                complaint=self._log_accept.complaint,
+                validate_args=validate_args,
             )
-            # A copy must share what was made here, not make it again.
-            parameters["normalizer"] = self._normalizer
-            self._compiled = CompiledSampler(self)
-            self._compiled_sums = CompiledSums(self)
+            self._proposal_sums = ProposalSums(proposal, self._log_accept)
             self._ownership_checked = False
             super().__init__(
                 dtype=proposal.dtype,
@@ -176,7 +221,7 @@ class Resampled(tfd.Distribution):
 
     @property
     def accept_fn(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """The acceptance function, as it was given."""
+        """The acceptance function, as it was given. In a slice, that of the remaining members."""
         return self._accept_fn
 
     @property
@@ -191,13 +236,31 @@ class Resampled(tfd.Distribution):
 
     @property
     def normalizer(self) -> MovingAverage | tf.Tensor | tf.Variable:
-        """The `MovingAverage`, or the fixed log Z."""
-        return self._normalizer
+        """The `MovingAverage`, or the fixed log Z as a variable or tensor."""
+        return self._normalizer.argument
+
+    @property
+    def estimate(self) -> LogNormalizer | None:
+        """The estimate that the fixed log Z comes from, with its standard error.
+
+        `None` where log Z is not fixed, was given as a number, or was since restored from a file.
+        """
+        if self._estimate is None:
+            return None
+        with tf.init_scope():
+            value = tf.get_static_value(tf.convert_to_tensor(self.normalizer))
+        expected = np.asarray(self._estimate.log_z, value.dtype)
+        return self._estimate if np.array_equal(value, expected) else None
 
     @property
     def max_attempts(self) -> int:
         """Without a limit `T`, how many proposals one draw may take."""
         return self._max_attempts
+
+    @property
+    def proposal_sums(self) -> ProposalSums:
+        """Sums of a(z) over batches of proposals, for `estimate_log_normalizer`."""
+        return self._proposal_sums
 
     def accept_log_prob(self, z: tf.Tensor, name: str = "accept_log_prob") -> tf.Tensor:
         """`log a(z)`, of shape sample + batch: what ranks samples.
@@ -210,7 +273,7 @@ class Resampled(tfd.Distribution):
           log_accept: Shape sample + batch.
         """
         with self._name_and_control_scope(name):
-            return self._log_accept(self._broadcast_to_batch(self._convert(z)))
+            return self._log_accept_of(self._broadcast(self._convert(z)))
 
     def log_ratio(self, z: tf.Tensor, name: str = "log_ratio", **proposal_kwargs: Any) -> tf.Tensor:
         """`log p_T(z) - log pi(z)`: what resampling adds, without the proposal's density.
@@ -229,22 +292,15 @@ class Resampled(tfd.Distribution):
           log_ratio: Shape sample + batch; 0, and no update, when `T` is 1.
         """
         with self._name_and_control_scope(name):
-            z = self._convert(z)
+            z = self._broadcast(self._convert(z))
             if self.T == 1:
-                return tf.zeros_like(self._log_accept(self._broadcast_to_batch(z)))
+                return tf.zeros_like(self._log_accept_of(z))
             return self._log_ratio(z, None, proposal_kwargs)
 
     @property
     def log_normalizer(self) -> tf.Tensor:
         """The current log Z, of the batch shape. Draws nothing."""
-        if isinstance(self._normalizer, MovingAverage):
-            if tf.executing_eagerly() and self._normalizer.num_updates == 0:
-                raise ValueError(
-                    "`normalizer`, a MovingAverage, has no value before the first call of "
-                    "`log_prob`. Call that, or `freeze()` to estimate log Z."
-                )
-            return self._normalizer.log_z
-        return tf.broadcast_to(tf.convert_to_tensor(self._normalizer), self.batch_shape_tensor())
+        return tf.broadcast_to(self._normalizer.value, self.batch_shape_tensor())
 
     @property
     def acceptance_rate(self) -> tf.Tensor:
@@ -264,21 +320,69 @@ class Resampled(tfd.Distribution):
     def freeze(self, estimate: LogNormalizer | tf.Tensor | float | None = None, **kwargs):
         """A distribution on the same networks whose log Z is fixed.
 
+        Resampled distributions inside the proposal are frozen, too, each with an estimate of its
+        own: the distributions that hold them are built again from their constructor arguments.
+
+        >>> dist = Resampled(tfd.Uniform(), lambda z: z, T=100)  # Z = 1/2
+        >>> frozen = dist.freeze(num_samples=10**5, seed=0)
+        >>> frozen.estimate
+        LogNormalizer(log_z=-0.6941 ± 0.0018, Z=0.4995, num_samples=100000, method='monte_carlo')
+
         Args:
           estimate: log Z: a `LogNormalizer`, number or tensor. By default it is estimated.
           **kwargs: Passed to `estimate_log_normalizer`: `num_samples`, `target_stderr`, `seed`, ...
 
         Returns:
           frozen: A `Resampled` that shares `accept_fn` and the proposal. `frozen.log_prob` is a
-            pure function: the same input gives the same output.
+            pure function: the same input gives the same output. Its log Z is saved with the
+            weights; `frozen.estimate` has the standard error.
         """
-        if estimate is None:
-            estimate = estimate_log_normalizer(self, **kwargs)
-        elif kwargs:
+        _check_estimate(estimate)
+        if estimate is not None and kwargs and not moving_averages(self.proposal):
             raise TypeError(
                 f"`freeze` got an `estimate` and also {sorted(kwargs)}, which are for making one."
             )
-        return self.copy(normalizer=estimate)
+        proposal = self._freeze_proposal(kwargs)
+        if estimate is None:
+            estimate = estimate_log_normalizer(self, **kwargs)
+        frozen = self.copy(normalizer=estimate, proposal=proposal)
+        if moving_averages(frozen):
+            raise ValueError(
+                f"`freeze` cannot reach a moving average inside {self.name!r}: it belongs to a "
+                "distribution that is no constructor argument of what holds it. Freeze that "
+                "distribution first, and build this one on it."
+            )
+        return frozen
+
+    def _freeze_proposal(self, kwargs: dict[str, Any]) -> tfd.Distribution:
+        def replace(part):
+            if not moving_averages(part):
+                return part
+            if not isinstance(part, Resampled):
+                return None
+            is_fixed = not moving_averages(part._normalizer)
+            return part.freeze(part.normalizer if is_fixed else None, **kwargs)
+
+        return _nested.rebuild(self.proposal, replace)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Resampled]:
+        """Holds every moving average in it within a `with` block.
+
+        `log_prob` then uses the averages as they are, also in graphs that are traced already.
+        Nested distributions are held, too. Where log Z is fixed there is nothing to hold.
+
+        >>> dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
+        >>> _ = dist.log_prob(0.3)  # one update
+        >>> with dist.held():
+        ...     value = dist.log_prob(0.3)
+        >>> int(dist.normalizer.num_updates)
+        1
+        """
+        with contextlib.ExitStack() as stack:
+            for average in moving_averages(self):
+                stack.enter_context(average.held())
+            yield self
 
     def sample(self, sample_shape=(), seed=None, name: str = "sample", **kwargs) -> tf.Tensor:
         """Exact, independent draws from p_T; they need no estimate of Z and carry no gradient.
@@ -292,6 +396,7 @@ class Resampled(tfd.Distribution):
         Returns:
           samples: Shape sample + batch + event.
         """
+        _check_sample_shape(sample_shape)
         plain = isinstance(sample_shape, (int, np.integer)) and not kwargs.keys() - {"T"}
         if plain and tf.executing_eagerly():
             # TFP's detour by shapes of any rank costs several times the drawing of one sample.
@@ -313,6 +418,7 @@ class Resampled(tfd.Distribution):
           samples: Shape sample + batch + event.
           attempts: `int32`, shape sample + batch; at most `T`.
         """
+        _check_sample_shape(sample_shape)
         with self._name_and_control_scope(name):
             sample_shape, n = self._expand_sample_shape_to_vector(
                 tf.cast(sample_shape, tf.int32), "sample_shape"
@@ -329,23 +435,59 @@ class Resampled(tfd.Distribution):
     def copy(self, **override_parameters_kwargs) -> Resampled:
         """A distribution with some arguments replaced, that shares all the rest.
 
+        With another `accept_fn`, `proposal` or `from_logits` there is another Z. Such a copy gets a
+        fresh moving average with the same settings; where log Z is fixed, it needs `normalizer=`.
+
         Args:
           **override_parameters_kwargs: Arguments of the constructor, such as `T=None`.
 
         Returns:
           copy: A `Resampled` on the same networks and, unless replaced, the same normalizer.
         """
+        old, new = self.parameters, {**self.parameters, **override_parameters_kwargs}
+        replaced = [n for n in ("proposal", "accept_fn", "from_logits") if new[n] is not old[n]]
+        keeps_normalizer = "normalizer" not in override_parameters_kwargs
+        if replaced and keeps_normalizer:
+            _check_outside_of_functions()
+            new["normalizer"] = self._normalizer.fresh(replaced)
         # TFP's own `copy` makes the copy hold on to the original, and so to what was replaced.
-        return type(self)(**{**self.parameters, **override_parameters_kwargs})
+        copy = type(self)(**new)
+        if keeps_normalizer and not replaced:
+            copy._estimate = self._estimate
+        return copy
+
+    def __reduce_ex__(self, protocol):
+        """Refuses: neither `copy` nor `pickle` know which network owns which variable."""
+        raise TypeError(
+            f"The distribution {self.name!r} cannot be copied by the `copy` module, nor pickled: "
+            "its networks and graphs are tied to their variables. Use `dist.copy()`, which shares "
+            "the networks. To store it, save its variables with `tf.train.Checkpoint`, and restore "
+            "them into a distribution that is built in the same way."
+        )
 
     def __getitem__(self, slices) -> Resampled:
         """Slices the batch; needs a fixed log Z."""
-        if isinstance(self._normalizer, MovingAverage):
-            raise ValueError(
-                "`normalizer` is a MovingAverage, which cannot be sliced with the batch: "
-                "`freeze()` the distribution first, then slice."
-            )
-        return super().__getitem__(slices)
+        slices = tuple(slices) if isinstance(slices, (list, tuple)) else (slices,)
+        log_z = self._normalizer[slices]
+        accept_fn = self.accept_fn
+        if self._log_accept.sees_members:
+            static = self.batch_shape.is_fully_defined()
+            batch_shape = self.batch_shape if static else self.batch_shape_tensor()
+            accept_fn = SlicedAcceptance.of(accept_fn, batch_shape, slices, self.event_shape.rank)
+        return self.copy(
+            proposal=self.proposal[slices],
+            accept_fn=accept_fn,
+            normalizer=log_z,
+        )
+
+    @property
+    def _experimental_tangent_space(self):
+        # TFP asks with `hasattr` whether there is one. Without it, a transformed discrete
+        # distribution gets a Jacobian term.
+        tangent_space = _tangent_space_of(self.proposal)
+        if tangent_space is None:
+            raise AttributeError("_experimental_tangent_space")
+        return tangent_space
 
     def _batch_shape(self):
         return self.proposal.batch_shape
@@ -372,41 +514,78 @@ class Resampled(tfd.Distribution):
         proposal's `log_prob`.
         """
         log_proposal = self.proposal.log_prob(z, **proposal_kwargs)
-        log_weight = None
         if target_log_prob is not None:
-            log_weight = log_proposal - self._check_target(target_log_prob, log_proposal)
+            target_log_prob = self._check_target(target_log_prob, log_proposal)
         if self.T == 1:
             return log_proposal
-        if log_proposal.dtype != self._log_accept.output_dtype:
+        dtype = self._log_accept.output_dtype
+        if log_proposal.dtype != dtype and log_proposal.dtype not in (tf.float16, tf.bfloat16):
             raise TypeError(
-                f"`accept_fn` returned {self._log_accept.output_dtype.name}, but the proposal's "
-                f"log_prob is {log_proposal.dtype.name}: `accept_fn` must return that, too."
+                f"`accept_fn` returned {dtype.name}, but the proposal's log_prob is "
+                f"{log_proposal.dtype.name}: `accept_fn` must return that, too."
             )
-        return log_proposal + self._log_ratio(z, log_weight, proposal_kwargs)
+        log_proposal_, result_dtype = tf.cast(log_proposal, dtype), log_proposal.dtype
+        # Outside the support a(z) may be anything, NaN too. It is evaluated elsewhere and dropped.
+        outside = log_proposal_ < dtype.min  # -inf
+        z = self._replace(self._broadcast(z), outside)
+        log_weight = None
+        if target_log_prob is not None:
+            log_weight = log_proposal_ - tf.cast(target_log_prob, dtype)
+            log_weight = tf.where(outside, log_proposal_, log_weight)
+        log_ratio = self._log_ratio(z, log_weight, proposal_kwargs)
+        log_prob = tf.where(outside, log_proposal_, log_proposal_ + log_ratio)
+        return tf.cast(log_prob, result_dtype)
+
+    def _replace(self, z, outside):
+        """`z` with a point of the support wherever `outside`, of shape sample + batch, is true."""
+        if self._point is None:
+            return z
+        for _ in range(self.event_shape.rank):
+            outside = outside[..., tf.newaxis]
+        return tf.ensure_shape(tf.where(outside, self._point, z), z.shape)
+
+    def _log_accept_of(self, z):
+        """`log a(z)` for broadcast `z` of any rank, even unknown; shape sample + batch."""
+        if z.shape.rank is not None:
+            return self._log_accept(z)
+        return self._with_lead_of(z, self._log_accept(self._with_one_sample_axis(z)))
 
     def _log_ratio(self, z, log_weight, proposal_kwargs):
-        """`log p_T(z) - log pi(z)`, of shape sample + batch."""
-        z = self._broadcast_to_batch(z)
-        if not isinstance(self._normalizer, MovingAverage):
-            log_accept = self._log_accept(z)
-            return density.log_ratio(
-                log_accept, tf.cast(self._normalizer, log_accept.dtype), self.T
-            )
-        self._warn_if_not_owned()
-        batch_shape = self.batch_shape_tensor()
-        batch_and_event = tf.concat([batch_shape, self.event_shape_tensor()], 0)
-        flat_z = tf.reshape(z, tf.concat([[-1], batch_and_event], 0))  # [R] + B + event
-        flat_z = tf.ensure_shape(flat_z, [None, *self.batch_shape, *self.event_shape])
+        """`log p_T(z) - log pi(z)` for broadcast `z`, of shape sample + batch."""
+        # Not for `z` and the draws for Z together: the draws need not wait for the encoder that
+        # `z` comes from, and need no gradient if the proposal is not trained.
+        log_accept = self._log_accept(self._with_one_sample_axis(z))  # [R] + B
+        log_target = None
         if log_weight is not None:
-            log_weight = tf.reshape(log_weight, tf.concat([[-1], batch_shape], 0))
-        log_accept, log_z = self._normalizer.evaluate(
-            self._log_accept, self.proposal, flat_z, log_weight, proposal_kwargs
-        )
-        lead_ndims = z.shape.rank - self.event_shape.rank
-        log_ratio = tf.reshape(
-            density.log_ratio(log_accept, log_z, self.T), tf.shape(z)[:lead_ndims]
-        )
-        return tf.ensure_shape(log_ratio, z.shape[:lead_ndims])
+            log_target = tf.stop_gradient(tf.reshape(log_weight, tf.shape(log_accept))) + log_accept
+
+        def estimate(num_samples, seed, score_function):
+            self._warn_if_not_owned()
+            return log_mean_accept(
+                self.proposal,
+                self._log_accept,
+                num_samples,
+                seed,
+                score_function,
+                proposal_kwargs,
+            )
+
+        log_z = self._normalizer(estimate, log_target)
+        return self._with_lead_of(z, density.log_ratio(log_accept, log_z, self.T))
+
+    def _with_one_sample_axis(self, z):
+        """Broadcast `z` as shape `[R]` + batch + event."""
+        batch_and_event = tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
+        flat = tf.reshape(z, tf.concat([[-1], batch_and_event], 0))
+        return tf.ensure_shape(flat, [None, *self.batch_shape, *self.event_shape])
+
+    def _with_lead_of(self, z, values):
+        """`values` of shape `[R]` + batch as the sample and batch shape of broadcast `z`."""
+        event_ndims = self.event_shape.rank
+        values = tf.reshape(values, tf.shape(z)[: tf.rank(z) - event_ndims])
+        if z.shape.rank is None:
+            return values
+        return tf.ensure_shape(values, z.shape[: z.shape.rank - event_ndims])
 
     def _sample_n(self, n, seed=None, T=_UNSET):
         """`T` overrides the truncation for this call. The draws carry no gradient.
@@ -419,29 +598,35 @@ class Resampled(tfd.Distribution):
     def _draw(self, n, seed, T=_UNSET):
         """`n` draws of each batch member, `[n] + B + event`, and their attempts, `[n] + B`."""
         T = self.T if T is _UNSET else _check_truncation("T", T)
-        seed = tfp.random.sanitize_seed(None) if seed is None else sampler.stateless_seed(seed)
+        seed = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
         if T == 1:
             attempts = tf.ones(tf.concat([[n], self.batch_shape_tensor()], 0), tf.int32)
             return tf.stop_gradient(self.proposal.sample(n, seed=seed)), attempts
-        return self._compiled(n, T or 0, seed)
+        return self._sampler(n, T or 0, seed)
 
     def _convert(self, z):
         return tf.convert_to_tensor(z, dtype=self.dtype, name="z")
 
-    def _broadcast_to_batch(self, z):
-        """`z` with all of the batch dimensions, so that each member sees a z of its own."""
-        event_ndims = self.event_shape.rank
-        lead = z.shape[: z.shape.rank - event_ndims]
-        if self.batch_shape.rank == 0 or lead[-self.batch_shape.rank :] == self.batch_shape:
+    def _broadcast(self, z):
+        """`z` with all batch and event dimensions, so that each member sees a z of its own."""
+        expected = self.batch_shape.concatenate(self.event_shape)
+        if (
+            z.shape.rank is not None
+            and expected.is_fully_defined()
+            and z.shape[max(z.shape.rank - expected.rank, 0) :] == expected
+        ):
             return z
-        event_shape = tf.shape(z)[z.shape.rank - event_ndims :]
-        lead_shape = tf.broadcast_dynamic_shape(
-            tf.shape(z)[: z.shape.rank - event_ndims], self.batch_shape_tensor()
+        try:
+            static_shape = tf.broadcast_static_shape(z.shape, expected)
+        except ValueError:
+            raise ValueError(
+                f"`z` has shape {tuple(z.shape)}; expected sample shape + {tuple(expected)}, the "
+                "batch and event shape, or a shape that broadcasts to it."
+            ) from None
+        shape = tf.broadcast_dynamic_shape(
+            tf.shape(z), tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
         )
-        shape = tf.broadcast_static_shape(lead, self.batch_shape).concatenate(
-            z.shape[z.shape.rank - event_ndims :]
-        )
-        return tf.ensure_shape(tf.broadcast_to(z, tf.concat([lead_shape, event_shape], 0)), shape)
+        return tf.ensure_shape(tf.broadcast_to(z, shape), static_shape)
 
     def _check_target(self, target_log_prob, log_proposal):
         target_log_prob = tf.convert_to_tensor(target_log_prob, dtype_hint=log_proposal.dtype)
@@ -467,7 +652,38 @@ class Resampled(tfd.Distribution):
 ResampledDistribution = Resampled
 
 
+def _draws_to_probe(proposal: tfd.Distribution) -> tf.Tensor | None:
+    """A few draws, the same each time; `None` where there are none to be had."""
+    # Drawing from an autoregressive flow takes one pass for each dimension, seconds in eager mode.
+    slow = any(isinstance(part, tfb.MaskedAutoregressiveFlow) for part in proposal.submodules)
+    if slow or not tf.executing_eagerly():
+        return None
+    try:
+        with _compat.no_recording(), _compat.inference_mode():
+            return proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 0]))
+    except Exception:  # Sampling may not be implemented, or not possible yet.
+        return None
+
+
+def _tangent_space_of(dist: tfd.Distribution) -> Callable | None:
+    """TFP's hook for the tangent space of the support at a point; `None` if there is none.
+
+    TFP's wrappers lack it, also around a discrete distribution, where there is no Jacobian.
+    """
+    base = dist
+    while isinstance(base, _WRAPPERS):
+        base = base.distribution
+    if isinstance(base, _compat.DiscreteDistribution):
+        return base._experimental_tangent_space
+    return getattr(dist, "_experimental_tangent_space", None)
+
+
 def _check_proposal(proposal: Any) -> None:
+    if isinstance(proposal, type) and issubclass(proposal, tfd.Distribution):
+        raise TypeError(
+            f"`proposal` must be a TFP distribution; got the class {proposal.__name__}. Pass an "
+            f"instance of it, such as `{proposal.__name__}(...)`."
+        )
     if not isinstance(proposal, tfd.Distribution):
         raise TypeError(f"`proposal` must be a TFP distribution; got {proposal!r}.")
     if isinstance(proposal, tfd.JointDistribution) or tf.nest.is_nested(proposal.dtype):
@@ -480,6 +696,17 @@ def _check_proposal(proposal: Any) -> None:
             f"`proposal` must have an event shape of known rank; that of {proposal.name!r} is "
             "unknown."
         )
+
+
+def _check_sample_shape(sample_shape: Any) -> None:
+    if tf.is_tensor(sample_shape) or isinstance(sample_shape, (tf.Variable, tf.TensorShape)):
+        return  # TFP checks these
+    shape = np.asarray(sample_shape)
+    expected = "must be a non-negative integer or a shape of such integers"
+    if shape.size and not np.issubdtype(shape.dtype, np.integer):
+        raise TypeError(f"`sample_shape` {expected}; got {sample_shape!r}.")
+    if np.any(shape < 0):
+        raise ValueError(f"`sample_shape` {expected}; got {sample_shape!r}.")
 
 
 def _check_truncation(name: str, T: Any) -> int | None:
@@ -498,66 +725,25 @@ def _check_truncation(name: str, T: Any) -> int | None:
     return int(T)
 
 
-def _check_max_attempts(max_attempts: Any) -> int:
-    if not isinstance(max_attempts, (int, np.integer)) or not 1 <= max_attempts <= 2**30:
-        raise ValueError(
-            f"`max_attempts` must be an integer from 1 to 2**30; got {max_attempts!r}."
-        )
-    return int(max_attempts)
-
-
-def _as_normalizer(
-    normalizer: Any, batch_shape: tf.TensorShape, dtype: tf.DType
-) -> MovingAverage | tf.Tensor | tf.Variable:
+def _as_normalizer(normalizer: Any) -> Normalizer:
     if normalizer is None:
-        if tf.inside_function():
-            raise ValueError(
-                "`normalizer`: a distribution that is built inside a tf.function cannot make a "
-                "MovingAverage of its own; pass one that was made outside, or a fixed log Z."
-            )
-        normalizer = MovingAverage()
-    if isinstance(normalizer, MovingAverage):
-        normalizer.build(batch_shape, dtype)
-        return normalizer
-    log_z = normalizer.log_z if isinstance(normalizer, LogNormalizer) else normalizer
-    if not isinstance(log_z, tf.Variable):
-        if not tf.is_tensor(log_z):
-            log_z = _as_number(log_z, dtype)
-        _check_log_z(log_z)
-    if log_z.dtype != dtype:
-        raise TypeError(
-            f"`normalizer` (a fixed log Z) has type {log_z.dtype.name}; expected {dtype.name}."
-        )
-    if not _fits(log_z.shape, batch_shape):
+        _check_outside_of_functions()
+        return MovingAverage()
+    return normalizer if isinstance(normalizer, Normalizer) else FixedNormalizer(normalizer)
+
+
+def _check_outside_of_functions() -> None:
+    if tf.inside_function():
         raise ValueError(
-            f"`normalizer` (a fixed log Z) has shape {log_z.shape}; expected () or {batch_shape}, "
-            "the batch shape of the proposal."
+            "`normalizer`: a distribution that is built inside a tf.function cannot make a "
+            "MovingAverage of its own; pass one that was made outside, or a fixed log Z."
         )
-    return log_z
 
 
-def _fits(shape: tf.TensorShape, batch_shape: tf.TensorShape) -> bool:
-    """Whether `shape` broadcasts to `batch_shape` without making it larger."""
-    try:
-        return tf.broadcast_static_shape(shape, batch_shape).is_compatible_with(batch_shape)
-    except ValueError:
-        return False
-
-
-def _as_number(log_z: Any, dtype: tf.DType) -> tf.Tensor:
-    try:
-        return tf.constant(np.asarray(log_z, dtype.as_numpy_dtype))
-    except (TypeError, ValueError):
-        raise TypeError(
-            "`normalizer` must be a MovingAverage, a LogNormalizer, or a fixed log Z (a number, "
-            f"tensor or variable); got {log_z!r}."
-        ) from None
-
-
-def _check_log_z(log_z: tf.Tensor) -> None:
-    value = tf.get_static_value(log_z)
-    if value is not None and not np.all(value <= 1e-5):
+def _check_estimate(estimate: Any) -> None:
+    """Catches a number of samples that was passed as log Z."""
+    if isinstance(estimate, numbers.Real) and estimate >= 1:
         raise ValueError(
-            f"`normalizer` is log Z, at most 0, since Z is a probability; got {value}. If this is "
-            "Z itself, pass its log."
+            f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
+            f"that many proposals, write `freeze(num_samples={int(estimate)})`."
         )

@@ -1,0 +1,770 @@
+"""`DistributionLayer`, and priors inside Keras 3 and tf_keras models that are trained by `fit`."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+import tf_keras
+
+from tests.seeding import set_random_seed
+from tfp_lars import AcceptanceNetwork, DistributionLayer, MovingAverage, Resampled
+
+tfb = tfp.bijectors
+tfd = tfp.distributions
+tfpl = tfp.layers
+
+
+def autoregressive_flow():
+    """TFP's own flow as a user writes it: its network has no variables yet."""
+    network = tfb.AutoregressiveNetwork(params=2, hidden_units=[4], activation="tanh")
+    return tfd.TransformedDistribution(
+        tfd.Sample(tfd.Normal(0.0, 1.0), [2]), tfb.MaskedAutoregressiveFlow(network)
+    )
+
+
+def resampled_flow(num_samples=32, seed=None):
+    return Resampled(
+        autoregressive_flow(),
+        AcceptanceNetwork(hidden_units=(4,)),
+        T=10,
+        normalizer=MovingAverage(num_samples, seed=seed),
+    )
+
+
+# Kernel and bias of two layers each: in the flow, in the acceptance network.
+NUM_TRAINABLE = 4 + 4
+# And the three of the moving average.
+NUM_VARIABLES = NUM_TRAINABLE + 3
+
+
+@keras.saving.register_keras_serializable(package="tfp_lars_tests")
+class DensityModel(keras.Model):
+    """A model that is nothing but its prior, built from a configuration."""
+
+    def __init__(self, num_samples=32, **kwargs):
+        super().__init__(**kwargs)
+        self.num_samples = num_samples
+        self.prior = DistributionLayer(resampled_flow(num_samples))
+
+    def call(self, z):
+        return self.prior(z)
+
+    def get_config(self):
+        return {**super().get_config(), "num_samples": self.num_samples}
+
+
+class PlainAttributeModel(keras.Model):
+    """What the documentation tells not to do."""
+
+    def __init__(self):
+        super().__init__()
+        self.prior = resampled_flow()
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    def call(self, z):
+        return self.scale * self.prior.log_prob(z)
+
+
+@keras.saving.register_keras_serializable(package="tfp_lars_tests")
+def negative_log_likelihood(_, log_prob):
+    return -log_prob
+
+
+NUM_DATA, BATCH_SIZE = 400, 8
+STEPS_PER_EPOCH = NUM_DATA // BATCH_SIZE
+
+
+def data():
+    """Two blobs, correlated within."""
+    rng = np.random.default_rng(0)
+    noise = 0.3 * rng.normal(size=[NUM_DATA, 2]) @ [[1.0, 0.5], [0.0, 1.0]]
+    return (noise + np.where(np.arange(NUM_DATA)[:, np.newaxis] % 2, 1.5, -1.0)).astype(np.float32)
+
+
+def compiled(model_class=DensityModel, seed=1, steps_per_execution=1, **kwargs):
+    set_random_seed(seed)
+    model = model_class(**kwargs)
+    model.build([None, 2])
+    model.compile(
+        keras.optimizers.Adam(0.02),
+        negative_log_likelihood,
+        steps_per_execution=steps_per_execution,
+    )
+    return model
+
+
+def fit(model, epochs=1, **kwargs):
+    x = data()
+    return model.fit(
+        x, np.zeros(NUM_DATA), BATCH_SIZE, epochs, verbose=0, shuffle=False, **kwargs
+    ).history["loss"]
+
+
+def values(variables):
+    return [np.array(v) for v in variables]
+
+
+def assert_same(actual, expected):
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def held_log_prob(model):
+    dist = model.prior.distribution
+    with dist.normalizer.held():
+        return np.array(dist.log_prob(data()[:20]))
+
+
+def inner(variables):
+    return [id(v.value) for v in variables]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model after two epochs, what it was before, its losses, and what was warned of."""
+    model = compiled()
+    before = values(model.trainable_variables)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        losses = fit(model, epochs=2)
+    return model, before, losses, caught
+
+
+# Keras 3
+
+
+def test_model_sees_every_variable_of_its_prior_once():
+    model = DensityModel()
+    dist = model.prior.distribution
+    assert len(dist.trainable_variables) == NUM_TRAINABLE
+    assert len(dist.variables) == NUM_VARIABLES
+    assert sorted(inner(model.variables)) == sorted(id(v) for v in dist.variables)
+    assert sorted(inner(model.trainable_variables)) == sorted(
+        id(v) for v in dist.trainable_variables
+    )
+    assert len({v.path for v in model.variables}) == NUM_VARIABLES
+
+
+def test_fit_changes_every_trainable_variable(trained):
+    model, before, losses, _ = trained
+    assert len(before) == NUM_TRAINABLE
+    for old, new in zip(before, model.trainable_variables, strict=True):
+        assert np.any(old != np.array(new)), new.path
+    assert model.prior.distribution.normalizer.num_updates == 2 * STEPS_PER_EPOCH
+    # The blobs are 2.5 apart in two dimensions: a nat is soon gained over the start.
+    assert losses[1] < losses[0] - 0.1
+
+
+def test_fit_of_many_steps_at_a_time_does_the_same_as_one_by_one(trained):
+    model = compiled(steps_per_execution=STEPS_PER_EPOCH)
+    losses = fit(model, epochs=2)
+    np.testing.assert_allclose(losses, trained[2], rtol=1e-4)
+    for one, many in zip(trained[0].variables, model.variables, strict=True):
+        np.testing.assert_allclose(np.array(one), np.array(many), rtol=1e-3, atol=1e-4)
+
+
+def test_fit_keeps_the_masks_of_the_flow(trained):
+    """TFP's network has its masks as constraints, which are the optimizer's to apply.
+
+    Without them `log_prob` leaves out terms of the determinant and is no density.
+    """
+    flow = trained[0].prior.distribution.proposal
+    x = tf.constant(data()[:5])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        noise = flow.bijector.inverse(x)
+    jacobian = tape.batch_jacobian(noise, x).numpy()
+    np.testing.assert_array_equal(jacobian[:, 0, 1], 0.0)
+    assert np.all(jacobian[:, 1, 0] != 0.0)
+    np.testing.assert_allclose(
+        flow.log_prob(x),
+        np.sum(-0.5 * noise.numpy() ** 2 - 0.5 * np.log(2 * np.pi), -1)
+        + np.log(np.abs(np.linalg.det(jacobian))),
+        rtol=1e-4,
+    )
+
+
+def test_weights_file_restores_all_of_it(trained, tmp_path):
+    model = trained[0]
+    model.save_weights(tmp_path / "model.weights.h5")
+    fresh = DensityModel()
+    fresh.build([None, 2])
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    assert_same(values(fresh.variables), values(model.variables))
+    np.testing.assert_array_equal(held_log_prob(fresh), held_log_prob(model))
+    assert np.all(np.isfinite(held_log_prob(fresh)))
+
+
+def test_whole_model_file_restores_a_model_that_builds_its_prior_from_its_configuration(
+    trained, tmp_path
+):
+    model = trained[0]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded, DensityModel)
+    assert loaded.prior.distribution.normalizer.num_samples == 32
+    assert_same(values(loaded.variables), values(model.variables))
+    np.testing.assert_array_equal(held_log_prob(loaded), held_log_prob(model))
+
+
+class Interruption(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
+def test_resumed_training_ends_where_the_uninterrupted_one_does(trained, tmp_path):
+    interrupted = compiled()
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            interrupted,
+            epochs=2,
+            callbacks=[keras.callbacks.BackupAndRestore(tmp_path / "backup"), Interruption()],
+        )
+    assert interrupted.prior.distribution.normalizer.num_updates == STEPS_PER_EPOCH
+    resumed = compiled(seed=2)  # starts from other weights
+    losses = fit(
+        resumed, epochs=2, callbacks=[keras.callbacks.BackupAndRestore(tmp_path / "backup")]
+    )
+    assert len(losses) == 1
+    assert_same(values(resumed.variables), values(trained[0].variables))
+    assert_same(values(resumed.optimizer.variables), values(trained[0].optimizer.variables))
+
+
+def test_fit_warns_of_a_prior_in_a_plain_attribute():
+    model = compiled(PlainAttributeModel)
+    with pytest.warns(UserWarning, match="DistributionLayer"):
+        fit(model)
+
+
+def test_fit_does_not_warn_of_a_prior_in_a_layer(trained):
+    assert not [str(w.message) for w in trained[3] if "DistributionLayer" in str(w.message)]
+
+
+@pytest.mark.parametrize("when", ["from the start", "later"])
+def test_layer_can_be_frozen(when):
+    layer = DistributionLayer(resampled_flow(), trainable=when == "later")
+    layer.trainable = False
+    assert layer.trainable_variables == []
+    assert len(layer.variables) == NUM_VARIABLES
+    layer.trainable = True
+    assert len(layer.trainable_variables) == NUM_TRAINABLE
+
+
+def test_layer_evaluates_log_prob():
+    layer = DistributionLayer(resampled_flow())
+    z = data()[:6]
+    layer(z)
+    with layer.distribution.normalizer.held():
+        np.testing.assert_array_equal(layer(z), layer.distribution.log_prob(z))
+    assert layer.compute_output_shape((6, 2)) == (6,)
+
+
+def test_layer_passes_the_target_on():
+    """Each layer has an average of its own with the same seed, hence with the same draws."""
+    set_random_seed(1)
+    layer, z = DistributionLayer(resampled_flow(seed=5)), data()[:6]
+    twin = layer.distribution.copy(normalizer=MovingAverage(32, seed=5))
+    target = np.linspace(-2.0, 0.0, 6, dtype=np.float32)
+    np.testing.assert_allclose(
+        layer(z, target_log_prob=target), twin.log_prob(z, target_log_prob=target), rtol=1e-6
+    )
+    without = layer.distribution.copy(normalizer=MovingAverage(32, seed=5))
+    without.log_prob(z)
+    assert twin.log_normalizer != without.log_normalizer
+
+
+def test_layer_refuses_what_is_no_distribution():
+    with pytest.raises(TypeError, match="`distribution` must be a TFP distribution"):
+        DistributionLayer(AcceptanceNetwork())
+
+
+# Evaluation in Keras 3
+
+
+class WithTraining(keras.Model):
+    """Passes `training` on, as Keras's guides tell."""
+
+    def __init__(self):
+        super().__init__()
+        self.prior = DistributionLayer(resampled_flow())
+
+    def call(self, z, training=None):
+        return self.prior(z, training=training)
+
+
+class WithoutTraining(WithTraining):
+    """Keras tells such a model nothing of its phase."""
+
+    def call(self, z):
+        return self.prior(z)
+
+
+class Inner(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.prior = DistributionLayer(resampled_flow())
+
+    def call(self, z):
+        return self.prior(z)
+
+
+class Nested(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.prior = self.inner.prior
+
+    def call(self, z):
+        return self.inner(z)
+
+
+class OwnSteps(WithoutTraining):
+    def train_step(self, batch):
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(self(batch[0]))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"nll": loss}
+
+    def test_step(self, batch):
+        return {"nll": -tf.reduce_mean(self(batch[0]))}
+
+
+def functional():
+    inputs = keras.Input([2])
+    prior = DistributionLayer(resampled_flow())
+    model = keras.Model(inputs, prior(inputs))
+    model.prior = prior
+    return model
+
+
+MODELS = [WithTraining, WithoutTraining, Nested, OwnSteps, functional]
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_evaluation_leaves_the_average_alone(make, run_eagerly):
+    model = make()
+    model.compile("adam", negative_log_likelihood, run_eagerly=run_eagerly)
+    x, y = data()[:12], np.zeros(12)
+    average = model.prior.distribution.normalizer
+
+    def state():
+        return int(average.num_updates), average.log_z.numpy()
+
+    # Also before the first update, when there is no value to hold.
+    assert np.all(np.isfinite(model.predict(x, batch_size=4, verbose=0)))
+    model.fit(x, y, batch_size=4, validation_data=(x, y), verbose=0)
+    assert state()[0] == 3
+    before = state()
+    with model.prior.distribution.held():
+        expected = model.prior.distribution.log_prob(x)
+    for _ in range(2):
+        model.evaluate(x, y, batch_size=4, verbose=0)
+        np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5)
+        np.testing.assert_allclose(model(x, training=False), expected, rtol=1e-5)
+        model.test_on_batch(x, y)
+    assert state() == before
+    model.train_on_batch(x, y)
+    assert state()[0] == 4
+    model.fit(x, y, batch_size=4, verbose=0)  # its graph was traced before
+    assert state()[0] == 7
+    model(x, training=True)
+    model(x)  # outside of all training, plain `log_prob`
+    assert state()[0] == 9
+
+
+def test_training_flag_of_a_layer_wins():
+    layer, z = DistributionLayer(resampled_flow()), data()[:6]
+    average = layer.distribution.normalizer
+    layer(z)
+    layer(z, training=False)
+    layer(z, training=None)
+    assert average.num_updates == 2
+    layer(z, training=True)
+    assert average.num_updates == 3
+
+
+def test_evaluation_holds_nested_averages():
+    inner = Resampled(tfd.Normal([0.0, 0.0], 1.0), tf.sigmoid, normalizer=MovingAverage(8))
+    dist = Resampled(tfd.Independent(inner, 1), AcceptanceNetwork((4,)))
+    layer = DistributionLayer(dist)
+    layer(data()[:6])
+    layer(data()[:6], training=False)
+    assert inner.normalizer.num_updates == dist.normalizer.num_updates == 1
+
+
+def test_a_loop_of_ones_own_can_train_while_an_evaluation_graph_exists():
+    """The flag is no state: a graph for evaluation does not hold one for training."""
+    layer, z = DistributionLayer(resampled_flow()), tf.constant(data()[:6])
+    train = tf.function(lambda z: layer(z, training=True))
+    evaluate = tf.function(lambda z: layer(z, training=False))
+    for _ in range(2):
+        train(z)
+        np.testing.assert_array_equal(evaluate(z), evaluate(z))
+    assert layer.distribution.normalizer.num_updates == 2
+
+
+def test_layer_of_another_distribution_ignores_the_training_flag():
+    layer = DistributionLayer(tfd.Normal(tf.Variable(0.3), 1.0))
+    for training in (None, False, True):
+        np.testing.assert_array_equal(
+            layer(data(), training=training), layer.distribution.log_prob(data())
+        )
+
+
+def test_layer_knows_the_batch_in_its_output_shape():
+    layer = DistributionLayer(tfd.Normal([[0.0], [1.0]], [1.0, 2.0, 3.0]))  # batch [2, 3]
+    for shape in [(5, 2, 3), (5, 1, 3), (7, 5, 2, 1), (3,), ()]:
+        assert layer.compute_output_shape(shape) == layer(np.zeros(shape, np.float32)).shape
+    assert layer.compute_output_shape((None, 2, 3)) == (None, 2, 3)
+    assert layer(keras.Input([2, 1])).shape == (None, 2, 3)
+
+
+def test_layer_keeps_the_type_of_its_distribution():
+    """Keras casts inputs to the type of a layer, which is by default that of a policy."""
+    wide = tfd.Normal(tf.constant(0.0, tf.float64), 1.0)
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        for dist in (wide, tfd.Normal(tf.Variable(0.0), 1.0)):
+            layer = DistributionLayer(dist)
+            assert layer(np.zeros(3, np.float16)).dtype == dist.dtype
+            assert layer(keras.Input([])).dtype == dist.dtype.name
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_frozen_log_z_is_in_the_weights_file(tmp_path):
+    class Frozen(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.prior = DistributionLayer(resampled_flow().freeze(num_samples=1000, seed=1))
+
+        def call(self, z):
+            return self.prior(z)
+
+    model, other = Frozen(), Frozen()
+    for m in (model, other):
+        m.build([None, 2])
+    assert np.any(model(data()) != other(data()))
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(model(data()), other(data()))
+    assert len(model.trainable_variables) == NUM_TRAINABLE
+
+
+def test_weights_file_written_while_held_restores_as_not_held(tmp_path):
+    model, other = DensityModel(), DensityModel()
+    for m in (model, other):
+        m.build([None, 2])
+        m(data())
+    with model.prior.distribution.held():
+        model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    other(data())
+    assert other.prior.distribution.normalizer.num_updates == 2
+
+
+def test_functional_model_file_is_refused_with_the_remedy(tmp_path):
+    model = functional()
+    with pytest.raises(NotImplementedError, match=r"save_weights\(.*constructor.*`get_config`"):
+        model.save(tmp_path / "model.keras")
+
+
+def test_layer_refuses_a_keras_that_copies_variables(monkeypatch):
+    class Copying(keras.Variable):
+        def __init__(self, variable, **kwargs):
+            super().__init__(variable.numpy(), **kwargs)
+
+    monkeypatch.setattr(keras, "Variable", Copying)
+    with pytest.raises(RuntimeError, match=f"Keras {keras.__version__} with TensorFlow.*copies"):
+        DistributionLayer(tfd.Normal(tf.Variable(0.0), 1.0))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_another_backend_of_keras_is_an_import_error(backend):
+    """Also where the library of that backend is not there."""
+    process = subprocess.run(
+        [sys.executable, "-c", "import tfp_lars"],
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 1
+    last = process.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: tfp_lars needs Keras with its TensorFlow backend")
+    assert f"is '{backend}'" in last
+    assert "KERAS_BACKEND=tensorflow" in last
+
+
+class MixtureModel(keras.Model):
+    """One of TFP's own distributions, nothing of ours but the layer."""
+
+    def __init__(self):
+        super().__init__()
+        mixture = tfd.MixtureSameFamily(
+            tfd.Categorical(logits=tf.Variable([0.1, -0.1], name="logits")),
+            tfd.MultivariateNormalDiag(
+                tf.Variable([[0.5, 0.2], [-0.5, 0.1]], name="loc"),
+                tfp.util.TransformedVariable(tf.ones([2, 2]), tfb.Softplus(), name="scale"),
+            ),
+        )
+        self.prior = DistributionLayer(mixture)
+
+    def call(self, z):
+        return self.prior(z)
+
+
+def test_layer_trains_and_saves_any_distribution(tmp_path):
+    model = compiled(MixtureModel, steps_per_execution=STEPS_PER_EPOCH)
+    assert len(model.trainable_variables) == len(model.variables) == 3
+    before = values(model.variables)
+    losses = fit(model, epochs=3)
+    for old, new in zip(before, model.variables, strict=True):
+        assert np.any(old != np.array(new)), new.path
+    assert losses[-1] < losses[0] - 0.1
+    model.save_weights(tmp_path / "model.weights.h5")
+    fresh = MixtureModel()
+    fresh.build([None, 2])
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    dist, expected = fresh.prior.distribution, model.prior.distribution
+    np.testing.assert_array_equal(dist.log_prob(data()), expected.log_prob(data()))
+    np.testing.assert_array_equal(
+        dist.components_distribution.stddev(), expected.components_distribution.stddev()
+    )
+
+
+# tf_keras
+
+
+NOISE, SPREAD = 0.5, 3.0
+
+
+def bimodal_data():
+    """512 numbers about 3 and -3."""
+    rng = np.random.default_rng(0)
+    signs = np.where(np.arange(512) % 2, 1.0, -1.0)
+    return (signs * SPREAD + NOISE * rng.normal(size=512)).astype(np.float32)[:, np.newaxis]
+
+
+def batches(batch_size):
+    x = bimodal_data()
+    return tf.data.Dataset.from_tensor_slices((x, x)).batch(batch_size).repeat()
+
+
+def autoencoder(prior):
+    """A VAE with a linear decoder, in the way of TFP's tutorials."""
+    set_random_seed(1)
+    encoder = tf_keras.Sequential(
+        [
+            tf_keras.layers.Input((1,)),
+            tf_keras.layers.Dense(8, activation="tanh"),
+            tf_keras.layers.Dense(tfpl.IndependentNormal.params_size(1)),
+            tfpl.IndependentNormal(1),
+            # Not a `KLDivergenceRegularizer` of the layer above: tf_keras regularizes both the
+            # distribution and the draw that such a layer puts out, and so counts the KL twice.
+            tfpl.KLDivergenceAddLoss(prior, use_exact_kl=False),
+        ]
+    )
+    decoder = tf_keras.Sequential(
+        [
+            tf_keras.layers.Input((1,)),
+            tf_keras.layers.Dense(1, kernel_initializer="ones"),
+            tfpl.DistributionLambda(lambda loc: tfd.Independent(tfd.Normal(loc, NOISE), 1)),
+        ]
+    )
+    model = tf_keras.Model(encoder.inputs, decoder(encoder.outputs[0]))
+    model.prior = prior
+    model.compile(
+        tf_keras.optimizers.Adam(0.02),
+        lambda x, decoded: -decoded.log_prob(x),
+        steps_per_execution=10,
+    )
+    return model
+
+
+def train_autoencoder(prior):
+    model = autoencoder(prior)
+    model.fit(batches(64), steps_per_epoch=300, verbose=0)
+    return model
+
+
+def resampled_normal():
+    return Resampled(
+        tfd.MultivariateNormalDiag(tf.zeros(1)),
+        AcceptanceNetwork(hidden_units=(8, 8)),
+        normalizer=MovingAverage(128),
+    )
+
+
+@pytest.fixture(scope="module")
+def resampled_autoencoder():
+    prior = resampled_normal()
+    before = values(prior.trainable_variables)
+    return train_autoencoder(prior), before
+
+
+def mean_loss(model):
+    return model.evaluate(batches(512), steps=20, verbose=0)
+
+
+def test_regularized_autoencoder_ends_lower_than_with_a_normal_prior(resampled_autoencoder):
+    """A linear decoder of a normal latent makes a normal density, whose best fit is known.
+
+    So no training can bring the loss with a normal prior, a bound on the negative
+    log-likelihood, below the entropy of the fitted normal; the data are bimodal.
+    """
+    model, _ = resampled_autoencoder
+    best_normal = 0.5 * np.log(2 * np.pi * np.e * np.var(bimodal_data()))
+    plain = mean_loss(train_autoencoder(tfd.MultivariateNormalDiag(tf.zeros(1))))
+    resampled = mean_loss(model)
+    assert plain > best_normal - 0.05  # the loss is an average over draws of z
+    assert resampled < best_normal - 0.3
+    # What is left to gain is not below the entropy of the data's own density.
+    assert resampled > np.log(2) + 0.5 * np.log(2 * np.pi * np.e * NOISE**2) - 0.1
+
+
+def test_regularized_autoencoder_trains_all_of_its_prior(resampled_autoencoder):
+    model, before = resampled_autoencoder
+    ids = [id(v) for v in model.trainable_variables]
+    assert len(set(ids)) == len(ids)
+    for old, new in zip(before, model.prior.trainable_variables, strict=True):
+        assert id(new) in ids
+        assert np.any(old != new.numpy()), new.name
+
+
+def test_held_average_is_left_alone_by_evaluate_also_in_graphs_traced_before(
+    resampled_autoencoder,
+):
+    model, _ = resampled_autoencoder
+    average = model.prior.normalizer
+
+    def state():
+        return average.log_z.numpy().tobytes(), int(average.num_updates)
+
+    def evaluate():
+        model.evaluate(batches(256), steps=10, verbose=0)
+
+    before = state()
+    evaluate()  # traces, and moves
+    assert state()[0] != before[0]
+    assert state()[1] == before[1] + 10
+    before = state()
+    with model.prior.held():
+        evaluate()
+        assert state() == before
+    assert state() == before
+    evaluate()
+    assert state()[1] == before[1] + 10
+
+
+def test_kl_of_the_autoencoder_is_counted_once():
+    """With a prior of N(0, 1) the KL is known, up to the draws of z."""
+
+    class Counting(tfd.MultivariateNormalDiag):
+        calls = 0
+
+        def _log_prob(self, z):
+            type(self).calls += 1
+            return super()._log_prob(z)
+
+        @classmethod
+        def _parameter_properties(cls, dtype, num_classes=None):
+            return tfd.MultivariateNormalDiag._parameter_properties(dtype, num_classes)
+
+    model = autoencoder(Counting(tf.zeros(1)))
+    Counting.calls = 0
+    with tf.GradientTape():
+        model(bimodal_data())
+    assert Counting.calls == 1
+    assert len(model.losses) == 1
+    prior = resampled_normal()
+    autoencoder(prior).fit(batches(64), steps_per_epoch=10, verbose=0)
+    assert prior.normalizer.num_updates == 10
+
+
+def tf_keras_autoencoder():
+    """The prior is in a layer, that of the KL."""
+    model = autoencoder(resampled_normal())
+    model(bimodal_data())
+    return model
+
+
+def tf_keras_subclass():
+    """The prior is in an attribute of the model."""
+    model = TfKerasModel(AcceptanceNetwork((4,)))
+    model(data()[:4])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "file", "kept"),
+    [
+        (tf_keras_autoencoder, "a", True),
+        (tf_keras_autoencoder, "a.h5", True),
+        (tf_keras_autoencoder, "a.weights.h5", True),
+        (tf_keras_subclass, "a", True),
+        (tf_keras_subclass, "a.h5", False),
+        (tf_keras_subclass, "a.weights.h5", False),
+    ],
+)
+def test_files_of_tf_keras_that_keep_a_prior(make, file, kept, tmp_path):
+    """As README says. What is not kept is dropped silently, by tf_keras."""
+    model, other = make(), make()
+    for variable in model.weights:
+        variable.assign_add(tf.ones_like(variable))
+    model.save_weights(tmp_path / file)
+    other.load_weights(tmp_path / file)
+    pairs = zip(values(model.prior.variables), values(other.prior.variables), strict=True)
+    same = [np.all(a == b) for a, b in pairs]
+    assert all(same) if kept else not any(same)
+
+
+class TfKerasModel(tf_keras.Model):
+    def __init__(self, network):
+        super().__init__()
+        self.prior = Resampled(
+            tfd.MultivariateNormalDiag(tf.Variable([0.3, 0.1])),
+            network,
+            T=10,
+            normalizer=MovingAverage(32),
+        )
+
+    def call(self, z):
+        return self.prior.log_prob(z)
+
+
+@pytest.mark.parametrize("kind", ["keras", "tf_keras"])
+def test_prior_in_an_attribute_of_a_tf_keras_model_trains(kind):
+    set_random_seed(1)
+    model = TfKerasModel(
+        AcceptanceNetwork(hidden_units=(4,))
+        if kind == "keras"
+        else tf_keras.Sequential(
+            [
+                tf_keras.layers.Dense(4, activation="tanh"),
+                tf_keras.layers.Dense(1, activation="sigmoid"),
+            ]
+        )
+    )
+    assert sorted(id(v) for v in model.trainable_variables) == sorted(
+        id(v) for v in model.prior.trainable_variables
+    )
+    assert sorted(id(v) for v in model.variables) == sorted(id(v) for v in model.prior.variables)
+    assert len(model.trainable_variables) == 5
+    before = values(model.trainable_variables)
+    model.compile(
+        tf_keras.optimizers.Adam(0.02), negative_log_likelihood, steps_per_execution=STEPS_PER_EPOCH
+    )
+    losses = model.fit(data(), np.zeros(NUM_DATA), BATCH_SIZE, 3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0] - 0.1
+    for old, new in zip(before, model.trainable_variables, strict=True):
+        assert np.any(old != new.numpy()), new.name

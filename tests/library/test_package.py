@@ -1,0 +1,140 @@
+"""The package as a whole: its layers, its examples in docstrings and README, its wheel."""
+
+import ast
+import doctest
+import importlib
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import tfp_lars
+
+ROOT = pathlib.Path(__file__).parents[2]
+PACKAGE = ROOT / "tfp_lars"
+MODULES = sorted(
+    ".".join(p.relative_to(PACKAGE).with_suffix("").parts)
+    for p in PACKAGE.rglob("*.py")
+    if p.stem != "__init__"
+)
+
+# What each module may import from the package. `normalizer` and `proposals` are packages whose
+# files may import each other.
+BASE = {"_arguments", "_compat", "_seeds"}
+LAYERS = {
+    "_arguments": set(),
+    "_compat": set(),
+    "_keras_backend": set(),
+    "_nested": set(),
+    "_seeds": {"_compat"},
+    "_stores": {"_compat"},
+    "_traced_once": {"_compat"},
+    "density": set(),
+    "ownership": {"_compat"},
+    "sampler": {"_arguments", "_compat", "_stores"},
+    "_proposal_draws": {"_compat"},
+    "_compiled_sampler": {"_compat", "_proposal_draws", "_traced_once", "sampler"},
+    "acceptance": {*BASE, "ownership"},
+    "proposals": {*BASE, "ownership"},
+    "normalizer": {*BASE, "_proposal_draws", "_traced_once", "density"},
+    "resampled": {
+        *BASE,
+        "_compiled_sampler",
+        "_nested",
+        "acceptance",
+        "density",
+        "normalizer",
+        "ownership",
+    },
+    "keras_layer": {"normalizer", "ownership"},
+}
+
+
+def imported_modules(tree: ast.AST) -> set[str]:
+    """Names of the package's modules that a module imports, the first part of each."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "tfp_lars":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tfp_lars."):
+            found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("tfp_lars.")}
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_downwards(name):
+    tree = ast.parse((PACKAGE / name.replace(".", "/")).with_suffix(".py").read_text())
+    part = name.split(".")[0]
+    assert imported_modules(tree) - {part} <= LAYERS[part]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_run(name):
+    module = importlib.import_module(f"tfp_lars.{name}")
+    names = {n: getattr(tfp_lars, n) for n in tfp_lars.__all__}
+    names |= {"tf": tf, "tfp": tfp, "tfd": tfp.distributions, "np": np, "keras": keras}
+    result = doctest.testmod(module, extraglobs=names)
+    assert result.failed == 0
+
+
+def test_public_names_have_docstrings_with_examples_or_arguments():
+    for name in tfp_lars.__all__:
+        assert len(getattr(tfp_lars, name).__doc__.splitlines()) > 3, name
+
+
+@pytest.mark.parametrize(
+    "code", re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+)
+def test_examples_in_the_readme_run(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_version_is_the_same_everywhere():
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{tfp_lars.__version__}"' in project
+
+
+def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path):
+    source = tmp_path / "source"  # a build leaves files in its tree
+    shutil.copytree(ROOT / "tfp_lars", source / "tfp_lars")
+    shutil.copytree(ROOT / "tests", source / "tests")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, source], check=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {n.split("/")[0].split("-")[0] for n in names} == {"tfp_lars"}
+    assert "tfp_lars/py.typed" in names
+
+    # An environment of its own that borrows this one's dependencies, but not its tfp_lars.
+    env = tmp_path / "env"
+    venv.create(env, with_pip=True)
+    python = env / "bin" / "python"
+    subprocess.run([python, *pip, "install", "--no-deps", wheel], check=True)
+    (installed,) = env.glob("lib/python*/site-packages")
+    (installed / "dependencies.pth").write_text(f"{pathlib.Path(np.__file__).parent.parent}\n")
+    code = (
+        "import tfp_lars, tensorflow_probability as tfp; d = tfp.distributions;"
+        "x = tfp_lars.Resampled(d.Normal(0., 1.), tfp_lars.AcceptanceNetwork()).sample(3, seed=1);"
+        "print(tfp_lars.__file__, x.shape)"
+    )
+    run = subprocess.run(
+        [python, "-I", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert str(installed) in run.stdout
+    assert "(3,)" in run.stdout

@@ -1,0 +1,172 @@
+"""Normal numbers of our own: their law, and that every proposal keeps its own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from scipy import stats
+
+from tests.bounds import FALSE_ALARM_RATE, normal_bound
+from tfp_lars import MovingAverage, Resampled, _proposal_draws, proposals
+
+tfb = tfp.bijectors
+tfd = tfp.distributions
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_numbers_are_standard_normal_and_independent(dtype, seed, n=200_001):
+    z = _proposal_draws.standard_normal([n], tf.constant([seed, 1]), dtype).numpy()
+    assert z.shape == (n,) and z.dtype == dtype.as_numpy_dtype
+    assert stats.kstest(z, stats.norm.cdf).pvalue > FALSE_ALARM_RATE
+    half = (n + 1) // 2
+    # The two of a pair, made of one radius and one angle, lie half of the array apart.
+    pairs = [(z[1:], z[:-1]), (z[: n - half], z[half:])]
+    for x, y in pairs:
+        assert abs(np.corrcoef(x, y)[0, 1]) * np.sqrt(len(x)) < normal_bound(4)
+        assert abs(np.corrcoef(x**2, y**2)[0, 1]) * np.sqrt(len(x)) < normal_bound(4)
+
+
+def test_tails_are_as_heavy_as_they_should_be(seed, n=4_000_000):
+    """Beyond 4.5 there are 6.8e-6 of a normal law; a careless uniform loses some of them."""
+    z = _proposal_draws.standard_normal([n], tf.constant([seed, 2])).numpy()
+    count = int(np.sum(np.abs(z) > 4.5))
+    tail = 2 * stats.norm.sf(4.5)
+    p_value = 2 * min(stats.binom.cdf(count, n, tail), stats.binom.sf(count - 1, n, tail))
+    assert p_value > FALSE_ALARM_RATE
+    assert np.all(np.isfinite(z))
+
+
+def test_extreme_bits_give_finite_numbers(monkeypatch):
+    extreme = np.array([0, 1, -1, 2**31 - 1, -(2**31)], np.int32)
+    x, y = (v.ravel() for v in np.meshgrid(extreme, extreme))
+    monkeypatch.setattr(tf.random, "stateless_uniform", lambda *_, **__: tf.constant([x, y]))
+    z = _proposal_draws.standard_normal([50], tf.constant([0, 0])).numpy()
+    assert np.all(np.isfinite(z))
+    assert np.sqrt(2 * np.log(2.0**32)) == pytest.approx(np.max(np.hypot(z[:25], z[25:])), rel=1e-4)
+
+
+PROPOSALS = {
+    "normal": lambda: tfd.Normal([0.0, 3.0], [1.0, 0.5]),
+    "diagonal": lambda: tfd.MultivariateNormalDiag([1.0, -1.0], [0.5, -2.0]),
+    "independent": lambda: tfd.Independent(tfd.Normal([0.0, 3.0], [1.0, 0.5]), 1),
+    "sample": lambda: tfd.Sample(tfd.Normal(2.0, 0.1), [3]),
+    "transformed": lambda: tfd.TransformedDistribution(tfd.Normal(0.0, 0.3), tfb.Exp()),
+    "log_normal": lambda: tfd.LogNormal([0.0, 1.0], 0.3),
+    "real_nvp": lambda: proposals.real_nvp(3, num_couplings=2, hidden_units=(4,), seed=1),
+    "float64": lambda: tfd.Normal(tf.constant(1.0, tf.float64), 2.0),
+    "uniform": lambda: tfd.Uniform(0.0, [1.0, 2.0]),
+    "poisson": lambda: tfd.Poisson([1.0, 4.0]),
+    "sample_of_batch": lambda: tfd.Sample(tfd.Normal([0.0, 9.0], 1.0), [3]),
+    "student": lambda: tfd.StudentT(5.0, 0.0, 1.0),
+    # The bijector brings batch members of its own.
+    "shift_of_one": lambda: tfb.Shift([0.0, 0.0])(tfd.Normal([0.0], 1.0)),
+    "shift_of_vectors": lambda: tfb.Shift(tf.zeros([4, 2]))(
+        tfd.MultivariateNormalDiag(tf.zeros(2))
+    ),
+}
+OWN_WAY = ("uniform", "poisson", "sample_of_batch", "student", "shift_of_one", "shift_of_vectors")
+
+
+@pytest.mark.parametrize("name", PROPOSALS)
+def test_draws_have_the_law_of_the_proposal(name, seed, n=20_000):
+    proposal = PROPOSALS[name]()
+    ours = _proposal_draws.sample(proposal, n, tf.constant([seed, 3]))
+    theirs = proposal.sample(n, seed=tf.constant([seed, 4]))
+    assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+    assert _proposal_draws._is_gaussian_at_heart(proposal) == (name not in OWN_WAY)
+    columns = [np.reshape(x, [n, -1]).T for x in (ours, theirs)]
+    for x, y in zip(*columns, strict=True):
+        assert stats.ks_2samp(x, y).pvalue > FALSE_ALARM_RATE / 3
+    if len(columns[0]) > 1:
+        correlation = np.corrcoef(columns[0])[0, 1] - np.corrcoef(columns[1])[0, 1]
+        assert abs(correlation) * np.sqrt(n / 2) < normal_bound()
+
+
+def test_parameters_get_the_gradient_of_a_reparameterized_draw(seed):
+    loc, scale = tf.Variable([0.5, 1.0]), tf.Variable([2.0, 0.1])
+    with tf.GradientTape() as tape:
+        z = _proposal_draws.sample(tfd.Normal(loc, scale), 5, tf.constant([seed, 5]))
+        total = tf.reduce_sum(z)
+    by_loc, by_scale = tape.gradient(total, [loc, scale])
+    np.testing.assert_allclose(by_loc, [5.0, 5.0])
+    np.testing.assert_allclose(by_scale, np.sum((z - loc) / scale, axis=0), rtol=1e-4)
+
+
+class Shifted(tfd.Normal):
+    """Draws in a way of its own."""
+
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        return tfd.Normal._parameter_properties(dtype, num_classes)
+
+    def _sample_n(self, n, seed=None):
+        return 7.0 + 0.0 * super()._sample_n(n, seed)
+
+
+def test_subclasses_draw_in_their_own_way(seed):
+    for proposal in (
+        Shifted(0.0, 1.0),
+        tfd.TransformedDistribution(Shifted(0.0, 1.0), tfb.Shift(0.0)),
+    ):
+        np.testing.assert_array_equal(
+            _proposal_draws.sample(proposal, 3, tf.constant([seed, 6])), 7.0
+        )
+
+
+def test_variables_that_are_standard_at_first_get_their_gradient_in_eager_mode(seed):
+    """And so in `log_prob`: eager and graph agree."""
+    loc = tf.Variable(0.0)
+    with tf.GradientTape() as tape:
+        z = _proposal_draws.sample(
+            tfd.Normal(loc, 1.0), 5, tf.constant([seed, 5]), differentiable=True
+        )
+        total = tf.reduce_sum(z)
+    assert float(tape.gradient(total, loc)) == 5.0
+    zero = tf.constant(0.0)
+    with tf.GradientTape() as tape:
+        tape.watch(zero)
+        z = _proposal_draws.sample(
+            tfd.Normal(zero, 1.0), 5, tf.constant([seed, 5]), differentiable=True
+        )
+        total = tf.reduce_sum(z)
+    assert float(tape.gradient(total, zero)) == 5.0
+
+
+def test_eager_and_graph_have_the_same_gradient_of_z_at_the_standard_normal(seed):
+    loc = tf.Variable(0.0)
+    dist = Resampled(
+        tfd.Normal(loc, 1.0), tf.sigmoid, T=None, normalizer=MovingAverage(decay=0.0, seed=seed)
+    )
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            value = dist.log_prob(0.5)
+        return tape.gradient(value, loc)
+
+    eager = gradient()
+    # E[a'] / E[a] is 0.207 / 0.5: of 1,024 draws the error is below 0.05.
+    assert abs(float(eager) - (0.5 - 0.414)) < 0.1
+    assert abs(float(tf.function(gradient)()) - float(eager)) < 0.1
+
+
+def test_draws_follow_a_variable_that_was_standard_when_they_were_traced(seed):
+    loc = tf.Variable(0.0)
+    dist = Resampled(tfd.Normal(loc, 1.0), lambda z: 0.5 + 0.0 * z, T=3)
+    assert abs(np.mean(dist.sample(100, seed=seed))) < 1.0
+    loc.assign(50.0)
+    assert abs(np.mean(dist.sample(100, seed=seed)) - 50.0) < 1.0
+
+
+def test_members_that_a_bijector_brings_have_draws_of_their_own(seed):
+    dist = Resampled(tfb.Shift([0.0, 0.0])(tfd.Normal([0.0], 1.0)), tf.sigmoid, T=5)
+    z = dist.sample(1000, seed=seed).numpy()
+    assert z.shape == (1000, 2) and not np.any(z[:, 0] == z[:, 1])
+    assert abs(np.corrcoef(z.T)[0, 1]) * np.sqrt(1000) < normal_bound()
+
+
+def test_a_visible_gpu_draws_its_own_normal_numbers(seed, monkeypatch):
+    proposal, key = tfd.Normal(0.0, 1.0), tf.constant([seed, 7])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["gpu"])
+    np.testing.assert_array_equal(
+        _proposal_draws.sample(proposal, 3, key), proposal.sample(3, seed=key)
+    )

@@ -1,0 +1,273 @@
+"""Unusual events: outside the support, of size 1, of unknown rank, discrete, half precision."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars import AcceptanceNetwork, MovingAverage, Resampled
+
+tfb = tfp.bijectors
+tfd = tfp.distributions
+
+# Outside the support of the proposal
+# -----------------------------------
+
+
+@pytest.mark.parametrize("T", [3, None])
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("normalizer", [-0.7, MovingAverage])
+def test_density_is_zero_outside_the_support(T, graph, normalizer):
+    """Where a(z) = sqrt(w z) is NaN, and where it is above 1."""
+    w = tf.Variable(1.0)
+    normalizer = normalizer if isinstance(normalizer, float) else normalizer(64)
+    dist = Resampled(tfd.Uniform(), lambda z: tf.sqrt(w * z), T, normalizer=normalizer)
+
+    def value_and_gradients(z):
+        with tf.GradientTape() as tape:
+            tape.watch(z)
+            log_prob = dist.log_prob(z)
+            inside = tf.reduce_sum(tf.where(tf.math.is_inf(log_prob), 0.0, log_prob))
+        return log_prob, *tape.gradient([log_prob, inside], [w, z])
+
+    function = tf.function(value_and_gradients) if graph else value_and_gradients
+    log_prob, *gradients = function(tf.constant([-1.0, 0.25, 4.0, -5.0]))
+    np.testing.assert_array_equal(np.isneginf(log_prob), [True, False, True, True])
+    assert np.isfinite(log_prob[1])
+    assert all(np.all(np.isfinite(g)) for g in gradients)
+    np.testing.assert_array_equal(gradients[1] != 0.0, [False, True, False, False])
+    log_prob, *gradients = function(tf.fill([4], -2.0))  # nothing inside
+    assert np.all(np.isneginf(log_prob))
+    assert all(np.all(np.isfinite(g)) for g in gradients)
+
+
+@pytest.mark.parametrize("target", [-0.3, -np.inf])
+def test_target_outside_the_support_weighs_nothing(target):
+    """A z that the proposal cannot draw counts as one more draw with a weight of 0."""
+    dist = Resampled(
+        tfd.Uniform(), lambda z: tf.sqrt(0.5 * z), 5, normalizer=MovingAverage(16, seed=1)
+    )
+    twin = dist.copy(normalizer=MovingAverage(16, seed=1))
+    dist.log_prob([-3.0], target_log_prob=[target])
+    twin.log_prob([0.5])
+    expected = twin.normalizer.log_z + np.log(16 / 17)
+    np.testing.assert_allclose(dist.normalizer.log_z, expected, rtol=1e-6)
+
+
+def test_vector_outside_the_support_gets_the_proposals_density():
+    proposal = tfd.Independent(
+        tfd.Uniform(tf.zeros([3, 2]), [[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]]), 1
+    )
+    dist = Resampled(
+        proposal, lambda z: tf.reduce_prod(tf.sqrt(z / 9.0), -1), normalizer=[-1.0, -2.0, -3.0]
+    )
+    log_prob = dist.log_prob([[[0.5, 1.5]], [[-1.0, 0.5]]])
+    np.testing.assert_array_equal(np.isneginf(log_prob), [[True, False, False], [True, True, True]])
+    assert not np.any(np.isnan(log_prob))
+
+
+def test_acceptance_itself_is_defined_everywhere():
+    dist = Resampled(tfd.Uniform(), lambda z: tf.exp(-tf.abs(z)), normalizer=-1.0)
+    np.testing.assert_allclose(dist.accept_log_prob([-1.0, 3.0]), [-1.0, -3.0], rtol=1e-6)
+
+
+# Transformed discrete proposals
+# ------------------------------
+
+
+def pairs(dist):
+    return tfd.Independent(dist, 1)
+
+
+DISCRETE = {
+    # TFP transforms only those with a floating type.
+    "Bernoulli": (lambda: tfd.Bernoulli(0.3, dtype=tf.float32), [[0.0], [1.0]]),
+    "Independent": (
+        lambda: pairs(tfd.Bernoulli([0.3, 0.2], dtype=tf.float32)),
+        [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]],
+    ),
+    "Sample": (
+        lambda: tfd.Sample(tfd.Bernoulli(0.3, dtype=tf.float32), 2),
+        [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]],
+    ),
+    "transformed": (lambda: tfb.Shift(1.0)(tfd.Bernoulli(0.3, dtype=tf.float32)), [[1.0], [2.0]]),
+    "resampled": (
+        lambda: Resampled(
+            pairs(tfd.Bernoulli([0.3, 0.2], dtype=tf.float32)), accept, normalizer=np.log(0.5), T=3
+        ),
+        [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]],
+    ),
+}
+
+
+def accept(z):
+    return tf.fill(tf.shape(z)[:1], 0.5)
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_transformed_discrete_distribution_has_no_jacobian(name):
+    """a(z) = 1/2 changes nothing, and neither does the scale: probabilities sum to 1."""
+    make, outcomes = DISCRETE[name]
+    proposal = make()
+    dist = Resampled(proposal, accept, normalizer=np.log(0.5), T=3)
+    outcomes = tf.reshape(tf.constant(outcomes, tf.float32), [-1, *proposal.event_shape])
+    scaled = tfb.Scale(2.0)(dist)
+    expected = proposal.prob(tf.cast(outcomes, proposal.dtype))
+    np.testing.assert_allclose(scaled.prob(2.0 * outcomes), expected, rtol=1e-5)
+    np.testing.assert_allclose(tf.reduce_sum(scaled.prob(2.0 * outcomes)), 1.0, rtol=1e-5)
+
+
+def test_continuous_distribution_keeps_its_jacobian():
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, normalizer=-0.7)
+    assert not hasattr(dist, "_experimental_tangent_space")
+    np.testing.assert_allclose(
+        tfb.Scale(2.0)(dist).log_prob(0.6), dist.log_prob(0.3) - np.log(2.0), rtol=1e-5
+    )
+
+
+def test_tangent_space_of_a_manifold_is_the_proposals():
+    proposal = tfd.VonMisesFisher([0.0, 1.0], 2.0)
+    dist = Resampled(proposal, lambda z: tf.sigmoid(z[..., 0]), normalizer=-0.7)
+    z = tf.constant([0.6, 0.8])
+    _, space = dist.experimental_local_measure(z)
+    assert type(space) is type(proposal.experimental_local_measure(z)[1])
+
+
+# Shapes of z
+# -----------
+
+
+@pytest.mark.parametrize("normalizer", [-0.7, MovingAverage])
+def test_event_dimensions_of_size_one_broadcast(normalizer):
+    """In the proposal and in a(z) alike."""
+
+    def make():
+        return Resampled(
+            tfd.MultivariateNormalDiag(tf.zeros([2, 3])),
+            lambda z: tf.sigmoid(tf.reduce_sum(z, -1)),
+            normalizer=normalizer if isinstance(normalizer, float) else normalizer(16, seed=1),
+        )
+
+    for z in (tf.fill([4, 2, 1], 0.3), tf.fill([1], 0.3), tf.fill([4, 1, 1], 0.3)):
+        whole = tf.broadcast_to(z, tf.broadcast_static_shape(z.shape, tf.TensorShape([2, 3])))
+        np.testing.assert_array_equal(make().log_prob(z), make().log_prob(whole))
+        np.testing.assert_array_equal(make().accept_log_prob(z), make().accept_log_prob(whole))
+        np.testing.assert_array_equal(make().log_ratio(z), make().log_ratio(whole))
+
+
+def test_z_of_a_wrong_event_shape_is_named():
+    dist = Resampled(tfd.MultivariateNormalDiag(tf.zeros([2, 3])), AcceptanceNetwork((3,)))
+    with pytest.raises(ValueError, match=r"`z` has shape \(5, 2, 4\); expected .* \(2, 3\)"):
+        dist.accept_log_prob(tf.zeros([5, 2, 4]))
+
+
+def network(z):
+    return tf.sigmoid(tf.reduce_sum(z, -1))
+
+
+@pytest.mark.parametrize("accept_fn", [network, AcceptanceNetwork])
+@pytest.mark.parametrize("normalizer", [-0.7, MovingAverage])
+def test_z_of_unknown_rank(accept_fn, normalizer):
+    proposal = tfd.MultivariateNormalDiag(tf.zeros([2, 3]))
+    accept_fn = accept_fn((4,)) if accept_fn is AcceptanceNetwork else accept_fn
+
+    def make():
+        average = normalizer if isinstance(normalizer, float) else normalizer(16, seed=1)
+        return Resampled(proposal, accept_fn, normalizer=average)
+
+    for method in ("log_prob", "accept_log_prob", "log_ratio"):
+        graph = tf.function(getattr(make(), method), input_signature=[tf.TensorSpec(None)])
+        eager = getattr(make(), method)
+        for shape in ([3], [2, 3], [5, 2, 3], [5, 4, 2, 3], [5, 1, 3]):
+            z = tf.random.stateless_normal(shape, [1, 2])
+            np.testing.assert_allclose(graph(z), eager(z), rtol=1e-5, atol=1e-6)
+
+
+# Types and kinds of proposals
+# ----------------------------
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+@pytest.mark.parametrize("T", [2, 10**6, None])
+def test_half_precision(dtype, T):
+    """Computed in float32 from values in half precision, and rounded once."""
+    loc = tf.Variable(tf.zeros([], dtype))
+    proposal = tfd.Normal(loc, tf.ones([], dtype))
+    dist = Resampled(proposal, lambda z: tf.sigmoid(z - 1.0), T, normalizer=-1.0)
+    z = tf.constant([-1.0, 0.5, 2.0], dtype)
+    exact = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.sigmoid(z - 1.0), T, normalizer=-1.0)
+    expected = exact.log_prob(tf.cast(z, tf.float32))
+    value = dist.log_prob(z)
+    assert value.dtype == dist.sample(3, seed=1).dtype == dtype
+    rounding = 2.0 ** (-8 if dtype == tf.bfloat16 else -11)
+    # Rounding of the proposal's density, of a(z) and of the sum, each below 4 in size.
+    np.testing.assert_allclose(tf.cast(value, tf.float32), expected, atol=3 * 4 * rounding)
+    training = Resampled(proposal, AcceptanceNetwork((4,)), T, normalizer=MovingAverage(16))
+    assert training.normalizer.log_z.dtype == tf.float32
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(training.log_prob(z, target_log_prob=proposal.log_prob(z)))
+    gradients = tape.gradient(loss, training.trainable_variables)
+    assert all(np.all(np.isfinite(tf.cast(g, tf.float32))) for g in gradients)
+
+
+MATRICES = {
+    "CholeskyLKJ": lambda: tfd.CholeskyLKJ(3, 2.0),
+    "batch of CholeskyLKJ": lambda: tfd.CholeskyLKJ(3, [2.0, 5.0]),
+    "LKJ": lambda: tfd.LKJ(3, 2.0),
+    "WishartTriL": lambda: tfd.WishartTriL(5.0, tf.eye(3)),
+    "transformed": lambda: tfb.CholeskyOuterProduct()(tfd.CholeskyLKJ(3, 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices_as_events(name):
+    proposal = MATRICES[name]()
+
+    def corner(z):
+        return tf.sigmoid(z[..., 1, 0])
+
+    dist = Resampled(proposal, corner, T=None)
+    z = dist.sample(300, seed=1)  # more than one chunk
+    assert z.shape == [300, *proposal.batch_shape, 3, 3]
+    assert (
+        len({float(v) for v in tf.reshape(z[..., 1, 0], [-1])})
+        > 0.99 * z[..., 1, 0].shape.num_elements()
+    )
+    assert dist.log_prob(z).shape == z.shape[:-2]
+    frozen = dist.freeze(num_samples=1000, seed=1)
+    expected = proposal.log_prob(z) + tf.math.log(corner(z)) - frozen.log_normalizer
+    np.testing.assert_allclose(frozen.log_prob(z), expected, rtol=1e-4, atol=1e-4)
+
+
+# `tf.debugging.enable_check_numerics`
+# ------------------------------------
+
+
+@pytest.fixture
+def _check_numerics():
+    tf.debugging.enable_check_numerics()
+    yield
+    tf.debugging.disable_check_numerics()
+
+
+def probabilities(z):
+    return tf.sigmoid(tf.reduce_sum(z, -1))
+
+
+@pytest.mark.usefixtures("_check_numerics")
+@pytest.mark.parametrize("T", [2, 100, None])
+@pytest.mark.parametrize("log_z", [-1e-3, -0.7, -40.0])
+@pytest.mark.parametrize("graph", [False, True])
+def test_no_infinity_appears_where_nothing_is_wrong(T, log_z, graph):
+    z = tf.random.stateless_normal([7, 2], [1, 2])
+    for accept_fn in (AcceptanceNetwork((4,)), probabilities):
+        dist = Resampled(tfd.MultivariateNormalDiag(tf.zeros(2)), accept_fn, T, normalizer=log_z)
+
+        def value_and_gradient(z, dist=dist):
+            with tf.GradientTape() as tape:
+                tape.watch(z)
+                value = dist.log_prob(z) + dist.accept_log_prob(z)
+            return value, tape.gradient(value, z)
+
+        function = tf.function(value_and_gradient) if graph else value_and_gradient
+        assert all(np.all(np.isfinite(x)) for x in function(z))

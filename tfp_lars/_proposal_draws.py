@@ -1,0 +1,151 @@
+"""Draws from proposals, with normal numbers in about half of the CPU time that TensorFlow takes.
+
+Normal numbers are the largest part of the cost of sampling. TensorFlow computes them one by one.
+This module uses the same method, Box-Muller, on whole arrays, so that a CPU computes several
+numbers at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars import _compat
+
+__all__ = ["sample", "standard_normal"]
+
+tfd = tfp.distributions
+
+# Draws at a time from proposals that need a static number.
+_CHUNK = 256
+
+
+def sample(
+    proposal: tfd.Distribution,
+    n: int | tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    differentiable: bool = False,
+) -> tf.Tensor:
+    """Same distribution and gradients as `proposal.sample`, different values for a given seed.
+
+    Diagonal Gaussians use `standard_normal`, and so do `tfd.Independent`, `tfd.Sample` and
+    `tfd.TransformedDistribution` (flows) on top of them. All other proposals use their own
+    `sample`, and so does every proposal where a GPU is visible.
+
+    Args:
+      proposal: Any TFP distribution.
+      n: Number of draws, shape `[]`.
+      seed: Stateless seed, `int32[2]`.
+      differentiable: Whether the draws carry gradients to the parameters of the proposal.
+
+    Returns:
+      z: Shape `[n]` + batch + event.
+    """
+    if tf.config.get_visible_devices("GPU") or not _is_gaussian_at_heart(proposal):
+        return _plain_sample(proposal, n, seed)
+    return _sample(proposal, n, seed, differentiable)
+
+
+def standard_normal(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Returns independent standard normal numbers.
+
+    Args:
+      shape: Shape of the result, `int32`, shape `[rank]`.
+      seed: Stateless seed, `int32[2]`.
+      dtype: `tf.float32` or `tf.float64`.
+
+    Returns:
+      z: Tensor of the given shape and type.
+    """
+    shape = tf.convert_to_tensor(shape, tf.int32)
+    size = tf.reduce_prod(shape)
+    half = (size + 1) // 2
+    integer = tf.int32 if dtype == tf.float32 else tf.int64
+    num_bits = 8 * integer.size
+    bits = tf.random.stateless_uniform(
+        tf.stack([2, half]), seed, minval=None, maxval=None, dtype=integer, alg="philox"
+    )
+    # Integers symmetric around 0: the small ones, which become the tails, are exact as floats.
+    # The largest draws of float32 are at 6.66.
+    x, y = tf.unstack(tf.cast(bits, dtype), axis=0)
+    radius = tf.sqrt(-2.0 * tf.math.log((tf.abs(x) + 0.5) * 2.0 ** (1 - num_bits)))
+    angle = y * (np.pi * 2.0 ** (1 - num_bits))
+    z = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=0)
+    return tf.reshape(z[:size], shape)
+
+
+def _plain_sample(proposal: tfd.Distribution, n: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    try:
+        return proposal.sample(n, seed=seed)
+    except TypeError:
+        if tf.get_static_value(n) is not None:
+            raise
+    # LKJ and CholeskyLKJ of TFP 0.25 need a static number of draws. Dropping the rest is exact.
+    num_chunks = (n + _CHUNK - 1) // _CHUNK
+    chunks = tf.map_fn(
+        lambda i: proposal.sample(_CHUNK, seed=tf.random.fold_in(seed, i)),
+        tf.range(num_chunks),
+        fn_output_signature=proposal.dtype,
+    )
+    z = tf.reshape(chunks, tf.concat([[num_chunks * _CHUNK], tf.shape(chunks)[2:]], 0))
+    return tf.ensure_shape(z[:n], [None, *proposal.batch_shape, *proposal.event_shape])
+
+
+def _is_gaussian_at_heart(proposal: tfd.Distribution) -> bool:
+    # These exact types only: a subclass may draw in its own way.
+    if type(proposal) in (tfd.Normal, tfd.MultivariateNormalDiag):
+        return proposal.dtype in (tf.float32, tf.float64)
+    if type(proposal) is tfd.Sample:
+        return proposal.distribution.batch_shape.rank == 0 and _is_gaussian_at_heart(
+            proposal.distribution
+        )
+    if type(proposal) is tfd.Independent:
+        return _is_gaussian_at_heart(proposal.distribution)
+    return _draws_by_transforming(proposal) and _is_gaussian_at_heart(proposal.distribution)
+
+
+def _draws_by_transforming(proposal: tfd.Distribution) -> bool:
+    plain = _compat.TransformedDistribution
+    if not isinstance(proposal, plain) or type(proposal)._sample_n is not plain._sample_n:
+        return False
+    # The bijector's parameters may add batch members, which need draws of their own.
+    base = proposal.distribution.batch_shape
+    return base.is_fully_defined() and base == proposal.batch_shape
+
+
+def _sample(
+    proposal: tfd.Distribution, n: int | tf.Tensor, seed: tf.Tensor, differentiable: bool
+) -> tf.Tensor:
+    if type(proposal) is tfd.Independent:
+        return _sample(proposal.distribution, n, seed, differentiable)
+    if type(proposal) is tfd.Sample:
+        shape = tf.concat([[n], tf.reshape(proposal.sample_shape, [-1])], 0)
+        z = _sample(proposal.distribution, tf.reduce_prod(shape), seed, differentiable)
+        return _with_leading_shape(z, shape, [None, *proposal.event_shape])
+    if type(proposal) not in (tfd.Normal, tfd.MultivariateNormalDiag):
+        return proposal.bijector.forward(_sample(proposal.distribution, n, seed, differentiable))
+    shape = tf.concat([[n], proposal.batch_shape_tensor(), proposal.event_shape_tensor()], 0)
+    z = standard_normal(shape, seed, proposal.dtype)
+    z.set_shape([tf.get_static_value(n), *proposal.batch_shape, *proposal.event_shape])
+    if not differentiable and _is_always_standard(proposal):
+        return z
+    return proposal.mean() + proposal.stddev() * z
+
+
+def _with_leading_shape(z, lead, static_shape):
+    z = tf.reshape(z, tf.concat([lead, tf.shape(z)[1:]], 0))
+    return tf.ensure_shape(z, static_shape)
+
+
+def _is_always_standard(proposal: tfd.Distribution) -> bool:
+    """Whether the proposal is N(0, 1) now and cannot change."""
+    if any(isinstance(p, (tf.Variable, tf.Module)) for p in proposal.parameters.values()):
+        return False
+    return _all_equal(proposal.stddev(), 1.0) and _all_equal(proposal.mean(), 0.0)
+
+
+def _all_equal(tensor: tf.Tensor, value: float) -> bool:
+    static = tf.get_static_value(tensor)
+    return static is not None and bool(np.all(static == value))
