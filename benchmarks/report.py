@@ -21,12 +21,13 @@ def markdown(results: Sequence[CaseResult], machine: Mapping[str, str], size: st
         parts.append(
             f"This was a {size} run: sizes are smaller and rounds fewer than they should be."
         )
-    parts += [goalstables.markdown(results), *_bounds(results)]
+    parts += [goals_table(results), *_bounds(results)]
     parts.append("![Each number over its goal](goals.png)")
     if any(result.curves for result in results):
         parts.append("![Growth of time with size](growth.png)")
     parts.append("Numbers are medians over rounds, with quartiles; ratios are of the same round.")
-    parts += ["## Machine", tables.markdown(["what", "value"], [list(pair) for pair in machine.items()])]
+    about = tables.markdown(["what", "value"], [list(pair) for pair in machine.items()])
+    parts += ["## Machine", about]
     parts += [_case(result) for result in results]
     return "\n\n".join(parts) + "\n"
 
@@ -41,7 +42,7 @@ def summary(results: Sequence[CaseResult]) -> str:
     )
 
 
-def goalstables.markdown(results: Sequence[CaseResult]) -> str:
+def goals_table(results: Sequence[CaseResult]) -> str:
     """A row for each goal."""
     rows = [
         [result.name, outcome.goal.what, *_value(outcome), str(outcome.goal), _mark(outcome)]

@@ -7,6 +7,7 @@ for its mean and its log standard deviation.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 
 import keras
@@ -121,7 +122,14 @@ class LatentVariableModel(keras.Model):
         self.log_lower(latents)
         return self.decode(latents)[0]
 
-    def terms(self, x: tf.Tensor, num_samples: int, seed: tf.Tensor, prior=None) -> Terms:
+    def terms(
+        self,
+        x: tf.Tensor,
+        num_samples: int,
+        seed: tf.Tensor,
+        prior: tfd.Distribution | None = None,
+        training: bool | None = None,
+    ) -> Terms:
         """The parts of the bound, and the topmost latent, for images `[N, 28, 28]`.
 
         `recons` and `kl` have shape `[num_samples, N]`, `top` has `[num_samples, N, d]`.
@@ -130,36 +138,54 @@ class LatentVariableModel(keras.Model):
           x: Images of 0 and 1.
           num_samples: Draws of the latents for each image.
           seed: Stateless seed.
-          prior: Instead of the model's own: for evaluation, with a fixed log Z.
+          prior: Used instead of the model's own: for evaluation, with a fixed log Z.
+          training: Whether the model's own prior updates its average of Z; `None` for what Keras
+            says, and for `True` outside of Keras.
         """
-        training = prior is None
-        prior = self.prior if training else prior
         latents, log_qs = self.infer(x, num_samples, seed)
-        log_p = self.log_prior(prior, latents[0], x, log_qs[0] if training else None)
+        if prior is None:
+            log_p = self.log_own_prior(latents[0], x, log_qs[0], training)
+        else:
+            log_p = self.log_prior(prior, latents[0], x)
         logits = self.decode(latents)
         pixels = tf.reshape(x, [-1, PIXELS])
         recons = tf.reduce_sum(pixels * logits - tf.math.softplus(logits), axis=-1)
         kl = tf.add_n(log_qs) - log_p - self.log_lower(latents)
         return {"recons": recons, "kl": kl, "top": latents[0]}
 
-    def log_prior(self, prior, top: tf.Tensor, x: tf.Tensor, log_q=None) -> tf.Tensor:
-        """What the prior says of the topmost latent `[S, N, d]` of images `x`, `[S, N]`.
+    def log_prior(self, prior: tfd.Distribution, top: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        """Log density of the topmost latent of images under a prior with a fixed log Z.
 
         Args:
-          prior: The model's own, or one like it.
-          top: The topmost latent.
+          prior: One like the model's own.
+          top: The topmost latent, `[S, N, d]`.
           x: Images `[N, 28, 28]`.
-          log_q: In training, the log density of `top` under the encoder, `[S, N]`.
+
+        Returns:
+          log_p: Shape `[S, N]`.
         """
-        if log_q is not None and isinstance(prior, tfp_lars.Resampled):
-            return prior.log_prob(top, target_log_prob=log_q)
         return prior.log_prob(top)
+
+    def log_own_prior(
+        self, top: tf.Tensor, x: tf.Tensor, log_q: tf.Tensor, training: bool | None
+    ) -> tf.Tensor:
+        """The same under the model's own prior.
+
+        Args:
+          top: The topmost latent, `[S, N, d]`.
+          x: Images `[N, 28, 28]`.
+          log_q: Log density of `top` under the encoder, `[S, N]`. It adds the encoder's samples to
+            the estimate of Z, which lowers its variance.
+          training: As for `terms`.
+        """
+        more = {"target_log_prob": log_q} if isinstance(self.prior, tfp_lars.Resampled) else {}
+        return self.prior_layer(top, training=training, **more)
 
     def call(self, x, training=None):
         """The parts of the bound for one draw of the latents, `[N]` each."""
         step = tf.cast(self.optimizer.iterations, tf.int32)
         seed = tf.random.fold_in(tf.constant([self.seed, 1]), step)
-        terms = self.terms(x, 1, seed)
+        terms = self.terms(x, 1, seed, training=training)
         return {name: terms[name][0] for name in ("recons", "kl")}
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -237,8 +263,14 @@ class OutputVAE(VAE):
             self.latent_prior, self.encode_top, self.likelihood, networks=()
         )
 
-    def log_prior(self, prior, top, x, log_q=None):
+    def log_prior(self, prior, top, x):
         return self.latent_prior.log_prob(top) + prior.log_ratio(tf.reshape(x, [-1, PIXELS]))
+
+    def log_own_prior(self, top, x, log_q, training):
+        # The layer's call is `log_prob`, so that it cannot hold the average here.
+        held = self.prior.held() if training is False else contextlib.nullcontext()
+        with held:
+            return self.log_prior(self.prior, top, x)
 
     def sample_means(self, n):
         # The latents that accepted images came from: both are drawn, the images are looked at.

@@ -17,6 +17,7 @@ from examples.toy_2d import command as toy_2d
 from examples.vae import evaluate, train
 
 ROOT = pathlib.Path(__file__).parents[3]
+IMAGES_BY_A_FLOW = ["--dataset", "mnist", "--model", "output_vae", "--prior", "maf"]
 COMMANDS = {
     "examples.toy_2d": (toy_2d, []),
     "examples.vae.train": (train, []),
@@ -73,7 +74,7 @@ def test_defaults_that_a_configuration_has_are_shown_as_one_would_type_them():
     [
         (["examples.vae.train", "--dataset", "mnits", "--out", "x"], "invalid choice: 'mnits'"),
         (
-            ["examples.vae.train", *"--dataset mnist --prior maf --model output_vae --out x".split()],
+            ["examples.vae.train", *IMAGES_BY_A_FLOW, "--out", "x"],
             "--model output_vae resamples images",
         ),
         (

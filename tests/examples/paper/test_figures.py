@@ -503,9 +503,9 @@ def test_wrong_arguments_are_named(name, arguments, message):
 def test_a_place_that_cannot_be_written_to_is_known_before_the_work(run_path, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder.png").mkdir()
+    run = ["--run", str(run_path), "--samples", str(10**15)]
     for out in ("file/x.png", "folder.png"):
         with pytest.raises(UserError, match="--out: cannot write"):
-            run = ["--run", str(run_path), "--samples", str(10**15)]
             command.main(["z_trace", *run, "--out", str(tmp_path / out)])
 
 

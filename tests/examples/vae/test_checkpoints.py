@@ -45,7 +45,7 @@ def make(prior):
 PRIORS = {
     "standard": [],
     "lars": [
-        ("held", []), ("log_z", []), ("num_updates", []),
+        ("log_z", []), ("num_updates", []), ("random_state", []),
         ("dense/kernel", [3, 5]), ("dense/bias", [5]),
         ("dense/kernel", [5, 4]), ("dense/bias", [4]),
         ("dense/kernel", [4, 1]), ("dense/bias", [1]),
@@ -53,7 +53,7 @@ PRIORS = {
     "lars_dimensionwise": [
         ("bias", [3, 5]), ("bias", [3, 4]), ("bias", [3, 1]),
         ("kernel", [3, 1, 5]), ("kernel", [3, 5, 4]), ("kernel", [3, 4, 1]),
-        ("held", []), ("log_z", [3]), ("num_updates", []),
+        ("log_z", [3]), ("num_updates", []), ("random_state", []),
     ],
     "vamp": [("pseudo_input_logits", [2, 28, 28])],
     "mog": [("loc", [2, 3]), ("gaussian_mixture_scale", [2, 3]), ("logits", [2])],

@@ -176,3 +176,18 @@ def test_resampled_prior_is_told_the_density_of_the_encoder():
     frozen = prior.freeze(-1.0)
     model.terms(np.zeros((2, 28, 28), np.float32), 1, tf.constant([0, 0]), frozen)
     assert calls == [True, False]
+
+
+@pytest.mark.parametrize("name", ["vae", "output_vae"])
+def test_evaluation_by_keras_leaves_the_average_of_z_alone(name):
+    prior = PriorConfig("lars", num_samples=16)
+    model = building.build(Config("mnist", name, prior, steps=3, num_latents=3))
+    x = np.float32(np.random.default_rng(0).random((6, 28, 28)) < 0.2)
+    model.fit(x, batch_size=2, verbose=0)
+    updates, log_z = int(model.prior.normalizer.num_updates), float(model.prior.log_normalizer)
+    assert updates == 3
+    found = model.evaluate(x, batch_size=2, verbose=0, return_dict=True)
+    assert np.isfinite(found["elbo"])
+    model.predict(x, batch_size=2, verbose=0)
+    assert int(model.prior.normalizer.num_updates) == updates
+    assert float(model.prior.log_normalizer) == log_z
