@@ -7,8 +7,6 @@ RUN := $(VENV)/bin/python
 OUT ?= out/toy_2d
 BENCH ?=
 
-export TF_CPP_MIN_LOG_LEVEL ?= 2
-
 .DEFAULT_GOAL := help
 .PHONY: help demo bench test lint format clean
 

@@ -12,7 +12,7 @@ from benchmarks import harness
 from benchmarks.harness import Spread, Turn
 from benchmarks.processes import AbsentError, Child
 from benchmarks.results import Goal, Outcome, Timing
-from examples import cores
+from examples.common import cores
 
 __all__ = ["Arena", "Settings", "Times"]
 

@@ -7,7 +7,7 @@ import os
 import pathlib
 import platform
 
-from examples import cores
+from examples.common import cores
 
 __all__ = ["describe"]
 

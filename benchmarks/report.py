@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from benchmarks.results import CaseResult, Outcome, Timing
+from examples.common import tables
 
 __all__ = ["goals_table", "markdown", "read_json", "summary", "write_json"]
 
@@ -25,7 +26,8 @@ def markdown(results: Sequence[CaseResult], machine: Mapping[str, str], size: st
     if any(result.curves for result in results):
         parts.append("![Growth of time with size](growth.png)")
     parts.append("Numbers are medians over rounds, with quartiles; ratios are of the same round.")
-    parts += ["## Machine", _table(["what", "value"], [list(pair) for pair in machine.items()])]
+    about = tables.markdown(["what", "value"], [list(pair) for pair in machine.items()])
+    parts += ["## Machine", about]
     parts += [_case(result) for result in results]
     return "\n\n".join(parts) + "\n"
 
@@ -47,7 +49,7 @@ def goals_table(results: Sequence[CaseResult]) -> str:
         for result in results
         for outcome in result.outcomes
     ]
-    return _table(["case", "number", "median", "quartiles", "goal", ""], rows)
+    return tables.markdown(["case", "number", "median", "quartiles", "goal", ""], rows)
 
 
 def write_json(
@@ -92,7 +94,7 @@ def _case(result: CaseResult) -> str:
     parts += result.notes
     if result.timings:
         rows = [[t.size, t.contender, *_amounts(t), str(t.value.count)] for t in result.timings]
-        parts.append(_table(["size", "contender", "median", "quartiles", "rounds"], rows))
+        parts.append(tables.markdown(["size", "contender", "median", "quartiles", "rounds"], rows))
     for curve in result.curves:
         rows = [
             [f"{size:,.0f}", *_amounts(Timing("", "", seconds))]
@@ -102,7 +104,7 @@ def _case(result: CaseResult) -> str:
             f"{curve.what}: slope {curve.slope.median:.2f} "
             f"from {curve.axis} = {curve.start:,.0f} on."
         )
-        parts.append(_table([curve.axis, "median", "quartiles"], rows))
+        parts.append(tables.markdown([curve.axis, "median", "quartiles"], rows))
     return "\n\n".join(parts)
 
 
@@ -118,8 +120,3 @@ def _amounts(timing: Timing) -> tuple[str, str]:
 def _digits(value: float) -> str:
     """Three significant digits, without an exponent for what is large."""
     return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

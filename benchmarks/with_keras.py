@@ -12,7 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 import tfp_lars
-from examples import cores, data, experiment, models, priors
+from examples.common import cores
+from examples.vae import datasets, models
+from examples.vae.batches import training_batches, untuned
+from examples.vae.build import build
+from examples.vae.config import Config, PriorConfig
 from tfp_lars import _proposal_draws
 
 __all__ = ["acceptance_alone", "train", "train_by_hand", "use_threads", "vae"]
@@ -30,8 +34,7 @@ def use_threads(threads: int) -> None:
 
 def vae(prior: str) -> models.LatentVariableModel:
     """The VAE of the examples, as they train it."""
-    config = priors.PriorConfig(name=prior, num_samples=1024)
-    return experiment.build(experiment.Config("mnist", "vae", config, steps=10**5))
+    return build(Config("mnist", "vae", PriorConfig(prior), steps=10**5))
 
 
 def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
@@ -43,7 +46,7 @@ def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
       pipeline: Whether batches come from the data pipeline of the examples, or are one tensor.
     """
     model = vae(prior)
-    one_batch = data.untuned(tf.data.Dataset.from_tensors(_batch()).repeat())
+    one_batch = untuned(tf.data.Dataset.from_tensors(_batch()).repeat())
     batches = _pipeline(steps) if pipeline else one_batch
 
     def fit(num_steps):
@@ -118,5 +121,5 @@ def _batch() -> tf.Tensor:
 def _pipeline(steps: int) -> tf.data.Dataset:
     """What the examples feed to `fit`, on made-up images of MNIST's number and size."""
     grey = np.random.default_rng(0).integers(0, 256, (50_000, 28, 28), np.uint8)
-    images = data.Images("mnist", grey, grey[:0], grey[:0], dynamic=True, source="made up")
-    return data.training_batches(images, batch_size=128, seed=0, start=0, stop=steps)
+    images = datasets.Images("mnist", grey, grey[:0], grey[:0], dynamic=True, source="made up")
+    return training_batches(images, batch_size=128, seed=0, start=0, stop=steps)

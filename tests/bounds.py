@@ -7,6 +7,8 @@ that has passed goes on to pass until the code changes.
 import numpy as np
 from scipy import stats
 
+from examples.common.chi_square import pearson
+
 FALSE_ALARM_RATE = 1e-6
 
 
@@ -31,13 +33,4 @@ def chi_square_p_value(counts, probabilities, least_expected=10.0):
     counts, probabilities = np.ravel(counts), np.ravel(probabilities).astype(np.float64)
     np.testing.assert_allclose(probabilities.sum(), 1.0, atol=1e-6)
     expected = counts.sum() * probabilities / probabilities.sum()
-    sparse = expected < least_expected
-    if sparse.any():
-        counts = np.append(counts[~sparse], counts[sparse].sum())
-        expected = np.append(expected[~sparse], expected[sparse].sum())
-        if expected[-1] < least_expected:  # still too few: join the smallest full cell
-            smallest = np.argmin(expected[:-1])
-            counts[smallest] += counts[-1]
-            expected[smallest] += expected[-1]
-            counts, expected = counts[:-1], expected[:-1]
-    return stats.chisquare(counts, expected).pvalue
+    return pearson(counts, expected, least_expected)[2]

@@ -424,7 +424,7 @@ def test_resampled_prior_in_torch_follows_the_algorithm():
 def test_vae_in_torch_has_the_weights_of_ours():
     torch = pytest.importorskip("torch", reason=needs_torch)
     from benchmarks import torch_vae
-    from examples import models
+    from examples.vae import models
 
     for prior, in_torch in (
         ("standard", torch_vae.StandardPrior()),

@@ -527,7 +527,7 @@ def test_another_backend_of_keras_is_an_import_error(backend):
     )
     assert process.returncode == 1
     last = process.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: tfp_lars needs Keras with its TensorFlow backend")
+    assert last.startswith("ImportError: tfp_lars needs Keras with the TensorFlow backend")
     assert f"is '{backend}'" in last
     assert "KERAS_BACKEND=tensorflow" in last
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from examples import targets_2d
+from examples.toy_2d import targets as targets_2d
 from tfp_lars import proposals
 from tfp_lars.proposals import _flow
 

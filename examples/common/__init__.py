@@ -1,0 +1,1 @@
+"""What the examples share: command line, cores, figures, quadrature."""

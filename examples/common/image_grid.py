@@ -1,0 +1,47 @@
+"""Grids of images as one picture."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2) -> None:
+    """Writes images in [0, 1], shape `[rows, columns, H, W]`, dark on light, as a PNG.
+
+    Args:
+      path: Of the file.
+      images: The grid.
+      scale: Pixels of the picture for each pixel of an image.
+      gap: Pixels of an image between neighbours.
+    """
+    from matplotlib.figure import Figure
+
+    pixels = canvas(images, gap)
+    figure = Figure(figsize=(pixels.shape[1] * scale / 100, pixels.shape[0] * scale / 100), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1))
+    show(axes, pixels)
+    axes.set_axis_off()
+    figure.savefig(path)
+
+
+def canvas(images: np.ndarray, gap: int = 2) -> np.ndarray:
+    """Images `[rows, columns, H, W]` side by side, with gaps of zeros around them: `[h, w]`."""
+    rows, columns, height, width = images.shape
+    cell = (height + gap, width + gap)
+    pixels = np.zeros((rows * cell[0] + gap, columns * cell[1] + gap))
+    for r in range(rows):
+        for c in range(columns):
+            top, left = gap + r * cell[0], gap + c * cell[1]
+            pixels[top : top + height, left : left + width] = images[r, c]
+    return pixels
+
+
+def show(axes: Axes, pixels: np.ndarray) -> None:
+    """Draws pixels in [0, 1], dark on light."""
+    axes.imshow(pixels, cmap="gray_r", vmin=0.0, vmax=1.0, interpolation="nearest")

@@ -1,0 +1,86 @@
+"""Makes the paper's tables and figures, ours beside the paper's.
+
+    python -m examples.paper table2 table5 --preset quick --out out/quick
+
+Trains what they need (`examples.paper.experiments` lists it), each run a process of its own, and
+writes `table2.md`, `table2.csv` and so on, and `results.md` with all of them. Finished runs are
+used again, interrupted ones resume, and one that fails does not stop the rest: the same command
+tries it once more. `tables`, `figures` and `all` name them together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+
+from examples.common import command_line, cores
+from examples.common.command_line import UserError
+from examples.paper.experiments import FIGURES, TABLES
+from examples.paper.kinds import Figure, Table
+from examples.paper.presets import PRESETS
+
+MODULE = "examples.paper"
+
+
+def choose(names: Iterable[str]) -> tuple[list[Table], list[Figure]]:
+    """Tables and figures by name, in the paper's order."""
+    known = {**TABLES, **FIGURES}
+    groups = {"all": known, "tables": TABLES, "figures": FIGURES}
+    names = list(names)
+    unknown = [name for name in names if name not in known and name not in groups]
+    if unknown:
+        for name, part in known.items():
+            print(f"  {name:17} {part.title}", file=sys.stderr)
+        raise UserError(
+            f"unknown table {', '.join(map(repr, unknown))}: choose from {', '.join(known)}, "
+            f"{', '.join(groups)}"
+        )
+    wanted = {part for name in names for part in groups.get(name, [name])}
+    return (
+        [table for name, table in TABLES.items() if name in wanted],
+        [figure for name, figure in FIGURES.items() if name in wanted],
+    )
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = command_line.Parser(
+        MODULE,
+        __doc__,
+        epilog="tables and figures: " + ", ".join([*TABLES, *FIGURES, "tables", "figures", "all"]),
+    )
+    add = parser.add_argument
+    add("names", nargs="+", metavar="TABLE", help="table1 to table9, a figure, or all")
+    add("--preset", required=True, choices=PRESETS, help="the budget")
+    add("--out", type=pathlib.Path, required=True, help="directory for runs, tables and figures")
+    add("--jobs", type=command_line.positive, default=1, help="runs at a time")
+    add("--data-dir", help="where the data sets are (default: $TFP_LARS_DATA_DIR)")
+    add("--dry-run", action="store_true", help="list the runs and how long they would take")
+    add("--as-is", action="store_true", help="render from what is finished, run nothing")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parse(arguments)
+    from examples.paper import runner
+
+    study = runner.Study(
+        *choose(args.names), PRESETS[args.preset], args.out, compare_data=not args.as_is
+    )
+    if args.data_dir is not None:
+        os.environ["TFP_LARS_DATA_DIR"] = args.data_dir  # for the children
+    if args.as_is:
+        print(runner.render(study))
+        return
+    command_line.require("matplotlib", "scipy", "tensorboard")
+    if args.dry_run:
+        cores.share()  # as the children do
+        runner.dry_run(study, args.jobs)
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the children, too
+    if not runner.reproduce(study, args.jobs):
+        print("error: not everything went well, see above", file=sys.stderr)
+        sys.exit(1)

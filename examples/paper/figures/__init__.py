@@ -1,0 +1,1 @@
+"""The paper's figures of trained models: `python -m examples.paper.figures`."""

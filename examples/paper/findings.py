@@ -1,0 +1,170 @@
+"""What the paper says about its tables and figures, as checks of our numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from examples.paper.results import METRICS, Estimate, Results, shown
+from examples.vae.config import Config
+
+
+class Check(Protocol):
+    """A statement about rows of a table.
+
+    Attributes:
+      labels: The rows that it is about.
+      metric: A key of `METRICS`.
+    """
+
+    metric: str
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
+        """`True`, `False` or `None` (within two standard errors), and the numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lower:
+    """`metric` of the row `low` is lower than that of the row `high`."""
+
+    low: str
+    high: str
+    metric: str = "nll"
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return self.low, self.high
+
+    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
+        metric = METRICS[self.metric]
+        difference = results.difference(runs[1], runs[0], self.metric)
+        size = shown(Estimate(abs(difference.value), difference.stderr), metric.digits)
+        which = "lower" if difference.value >= 0 else "higher"
+        text = f"{self.low} is {size} {which} than {self.high}"
+        if self.metric != "nll":
+            text = f"{metric.heading} of {text}"
+        if abs(difference.value) <= 2 * difference.stderr:
+            return None, text
+        return difference.value > 0, text
+
+
+@dataclasses.dataclass(frozen=True)
+class Same:
+    """`metric` of two rows is the same number, to the last bit."""
+
+    one: str
+    other: str
+    metric: str
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return self.one, self.other
+
+    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
+        a, b = (results.estimate(run, self.metric).value for run in runs)
+        return a == b, f"{METRICS[self.metric].heading} {a!r} and {b!r}"
+
+
+@dataclasses.dataclass(frozen=True)
+class NearOneOverT:
+    """Z of the row is 1/T, give or take a factor."""
+
+    label: str
+    factor: float = 5.0
+    metric: str = "z"
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return (self.label,)
+
+    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
+        product = results.estimate(runs[0], "z").value * runs[0].prior.T
+        near = 1.0 / self.factor <= product <= self.factor
+        return near, f"Z · T = {product:.2g} for {self.label}"
+
+
+@dataclasses.dataclass(frozen=True)
+class NoGain:
+    """The NLL of the row `one` is not below that of `other`, or by no more than `margin` nats."""
+
+    one: str
+    other: str
+    margin: float = 0.3
+    metric: str = "nll"
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return self.one, self.other
+
+    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
+        gain = results.difference(runs[1], runs[0], self.metric)
+        size = shown(gain, METRICS[self.metric].digits)
+        return gain.value <= self.margin, f"{self.one} gains {size} over {self.other}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something that the paper says about a table; holds if all of its checks do."""
+
+    text: str
+    checks: tuple[Check, ...]
+
+    def verdict(self, runs: Mapping[str, Config | None], results: Results) -> str:
+        """One line: whether it holds in our numbers.
+
+        Args:
+          runs: The run of each row, by its label.
+          results: Their numbers.
+        """
+        held, failed, undecided, missing, told = 0, [], [], {}, []
+        for check in self.checks:
+            absent = {
+                label: results.why_missing(runs[label])
+                for label in check.labels
+                if results.estimate(runs[label], check.metric) is None
+            }
+            if absent:
+                missing |= absent
+                continue
+            outcome, text = check.decide([runs[label] for label in check.labels], results)
+            told.append(text)
+            if outcome is None:
+                undecided.append(text)
+            elif outcome:
+                held += 1
+            else:
+                failed.append(text)
+        total = len(self.checks)
+        if failed:
+            answer = f"**Does not hold** in {len(failed)} of {total}: {'; '.join(failed)}"
+        elif missing:
+            names = "; ".join(f"{label} ({why})" for label, why in missing.items())
+            answer = f"Not decidable: missing {names}"
+        elif undecided:
+            answer = f"Not decided, within two standard errors: {'; '.join(undecided)}"
+        elif total > 3:
+            answer = f"**Holds**, in {total} of {total}"
+        else:
+            answer = f"**Holds**: {'; '.join(told)}"
+        if (failed or missing or undecided) and held:
+            answer += f". Holds in {held} of {total}"
+        return f"The paper: {self.text}. {answer}."
+
+
+@dataclasses.dataclass(frozen=True)
+class FigureFinding:
+    """Something that the paper says about a figure: `metric` of the first row is the largest."""
+
+    text: str
+    metric: str
+
+    def verdict(self, labels: Sequence[str], rows: Sequence[Mapping]) -> str:
+        """One line: whether it holds in our numbers."""
+        first = rows[0][self.metric]
+        worse = [label for label, row in zip(labels, rows, strict=True) if row[self.metric] > first]
+        answer = f"**Does not hold** for {', '.join(worse)}" if worse else "**Holds**"
+        return f"The paper: {self.text}. {answer}."

@@ -1,0 +1,181 @@
+"""Our numbers beside the paper's, in Markdown and CSV, from what the runs left behind."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+
+from examples.common import tables
+from examples.paper.kinds import Figure, Row, Table
+from examples.paper.presets import Preset
+from examples.paper.results import METRICS, Results, number, shown
+from examples.vae.run_directory import evaluation_of
+
+
+def markdown(table: Table, preset: Preset, results: Results) -> str:
+    """A table and, below it, which of the paper's findings hold in our numbers."""
+    headings = ["model"]
+    for name in table.metrics:
+        headings += [METRICS[name].heading, "paper", "difference"]
+    has_gain = any(row.versus for row in table.rows)
+    headings += ["gain", "paper's gain"] if has_gain else []
+    headings += ["steps"]
+    rows, notes = [], []
+    for row in table.rows:
+        mark = ""
+        for note in (row.note, _fuller(row, preset, results)):
+            if note:
+                notes.append(note)
+                mark += f" [{len(notes)}]"
+        rows.append([row.label + mark, *_cells(table, row, results, has_gain)])
+    lines = [f"## {table.name}: {table.title}", "", tables.markdown(headings, rows), ""]
+    lines += [f"[{i}] {note}." for i, note in enumerate(notes, 1)] + ([""] if notes else [])
+    runs = {row.label: row.run for row in table.rows}
+    lines += [f"- {finding.verdict(runs, results)}" for finding in table.findings]
+    return "\n".join([*lines, *_revisions(table, results)]) + "\n"
+
+
+def _fuller(row, preset, results):
+    """What to know of a row that was evaluated more fully than the others."""
+    metrics = results.metrics(row.run)
+    if metrics is None or evaluation_of(metrics) == preset.evaluation:
+        return ""
+    return f"evaluated on {evaluation_of(metrics)}"
+
+
+def _revisions(table, results):
+    """Which code made which rows, where it was not the same for all."""
+    found = {}
+    for row in table.rows:
+        metrics = results.metrics(row.run)
+        if metrics is not None:
+            found.setdefault(metrics["revision"], []).append(row.label)
+    if len(found) < 2:
+        return []
+    return ["", "Revisions: " + "; ".join(f"`{r}` made {', '.join(n)}" for r, n in found.items())]
+
+
+def _cells(table, row, results, has_gain):
+    cells = []
+    metrics = results.metrics(row.run)
+    for i, (name, printed) in enumerate(zip(table.metrics, row.paper, strict=True)):
+        metric, ours = METRICS[name], results.estimate(row.run, name)
+        if row.run is None:
+            said = "as printed in the paper"
+        elif metrics is None:
+            said = results.why_missing(row.run) if i == 0 else ""
+        else:
+            said = "" if ours is None else shown(ours, metric.digits)
+        cells += [said, number(printed, metric.digits)]
+        both = ours is not None and printed is not None
+        cells.append(number(ours.value - printed, metric.digits, "+") if both else "")
+    if has_gain:
+        gain, printed = gains(table, row, results)
+        digits = METRICS[table.metrics[0]].digits
+        cells += ["" if gain is None else shown(gain, digits), number(printed, digits)]
+    return [*cells, "" if metrics is None else f"{metrics['steps']:,}"]
+
+
+def gains(table: Table, row: Row, results: Results):
+    """By how much a row is better than the one it is compared with: ours and the paper's."""
+    if row.versus is None:
+        return None, None
+    other = _row(table, row.versus)
+    printed = None
+    if row.paper[0] is not None and other.paper[0] is not None:
+        printed = other.paper[0] - row.paper[0]
+    if row.run is None or other.run is None:
+        return None, printed
+    return results.difference(other.run, row.run, table.metrics[0]), printed
+
+
+def _row(table, label) -> Row:
+    return next(row for row in table.rows if row.label == label)
+
+
+CSV_COLUMNS = (
+    "table", "row", "run", "metric", "ours", "stderr", "paper", "difference", "gain",
+    "gain_stderr", "paper_gain", "steps", "status",
+)  # fmt: skip
+
+
+def csv_text(table: Table, results: Results) -> str:
+    """One line for each row and metric; gains in the lines of the first metric."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in table.rows:
+        metrics = results.metrics(row.run)
+        for i, (name, printed) in enumerate(zip(table.metrics, row.paper, strict=True)):
+            ours = results.estimate(row.run, name)
+            gain, paper_gain = gains(table, row, results) if i == 0 else (None, None)
+            cited = row.run is None
+            writer.writerow(
+                {
+                    "table": table.name,
+                    "row": row.label,
+                    "run": "" if cited else row.run.name,
+                    "metric": name,
+                    "ours": None if ours is None else ours.value,
+                    "stderr": None if ours is None else ours.stderr,
+                    "paper": printed,
+                    "difference": ours.value - printed if ours and printed is not None else None,
+                    "gain": None if gain is None else gain.value,
+                    "gain_stderr": None if gain is None else gain.stderr,
+                    "paper_gain": paper_gain,
+                    "steps": None if metrics is None else metrics["steps"],
+                    "status": "as printed" if cited else results.why_missing(row.run),
+                }
+            )
+    return out.getvalue()
+
+
+def header(preset: Preset, results: Results) -> str:
+    """What all tables of a study have in common."""
+    evaluation = preset.evaluation
+    images = "all" if evaluation.test_images is None else f"{evaluation.test_images:,}"
+    found = [state.metrics for state in results.states.values() if state.metrics]
+    versions = sorted({_versions(m) for m in found})
+    lines = [
+        f"Preset `{preset.name}`: {preset.steps:,} steps of {preset.batch_size} images, "
+        f"evaluated on {images} test images with {evaluation.iwae_samples:,} importance samples "
+        f"each, Z from {evaluation.z_samples:,} draws. {'; '.join(versions)}",
+        "",
+        "Ours ± one standard error: over test images, and of the estimate of Z; one seed, so not "
+        "over trainings. Gain: by how much the NLL (in table2 the bound) is better than with the "
+        "plain prior (tables 3 and 4: with the VampPrior); its error is that of the mean of the "
+        "differences on each image.",
+    ]
+    if preset.steps < 10**7:
+        lines[-1] += f" The paper's numbers are for 10,000,000 steps, ours for {preset.steps:,}."
+    return "\n".join(lines) + "\n"
+
+
+def _versions(metrics):
+    return ", ".join(f"{name} {version}" for name, version in metrics["versions"].items())
+
+
+FIGURE_HEADINGS = {"kl": "KL(q, p)", "kl_proposal": "KL(q, π)", "z": "Z"}
+
+
+def figure_markdown(figure: Figure, numbers: Mapping | None) -> str:
+    """A figure, and the numbers in it beside the paper's."""
+    lines = [f"## {figure.name}: {figure.title}", ""]
+    if numbers is None:
+        return "\n".join([*lines, "Not drawn, or older than its runs."]) + "\n"
+    where = f"{figure.name}.png" if figure.runs else f"{figure.name}/"
+    lines.append(f"![{figure.title}]({where})" if figure.runs else f"See `{where}`.")
+    if figure.paper:
+        headings = ["model"]
+        for name in figure.paper:
+            headings += [FIGURE_HEADINGS[name], "paper"]
+        rows = []
+        for i, (label, row) in enumerate(zip(figure.labels, numbers["runs"], strict=True)):
+            rows.append([label])
+            for name, printed in figure.paper.items():
+                rows[-1] += [number(row.get(name), None), number(printed[i], None)]
+        lines += ["", tables.markdown(headings, rows)]
+    for finding in figure.findings:
+        lines += ["", f"- {finding.verdict(figure.labels, numbers['runs'])}"]
+    return "\n".join(lines) + "\n"

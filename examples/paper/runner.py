@@ -1,0 +1,398 @@
+"""Runs what tables and figures need: each run a process of its own, some at a time.
+
+Runs that are finished are used again, interrupted ones resume, and one that fails does not stop the
+rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from examples.common import child, command_line, cores, files
+from examples.common.command_line import UserError
+from examples.paper import report, step_time
+from examples.paper.kinds import Figure, Table
+from examples.paper.presets import Preset
+from examples.paper.results import Results
+from examples.vae import datasets, run_directory
+from examples.vae.config import Config
+from examples.vae.run_directory import RunDirectory, State
+
+ROOT = pathlib.Path(__file__).parents[2]
+TRAIN = "examples.vae.train"
+LOG_FILE = "log.txt"
+_PATIENCE = 15.0  # seconds that a child has to stop by itself
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """What to make, with which budget, and where.
+
+    Attributes:
+      tables: Tables to render.
+      figures: Figures to draw.
+      preset: The budget.
+      out: Directory for everything; runs are in `out/runs`.
+      compare_data: Whether the runs that are there must be of the data that is there now. Without,
+        finished runs are shown where the data is not.
+    """
+
+    tables: Sequence[Table]
+    figures: Sequence[Figure]
+    preset: Preset
+    out: pathlib.Path
+    compare_data: bool = True
+
+    @property
+    def runs_dir(self) -> pathlib.Path:
+        return self.out / "runs"
+
+    @functools.cached_property
+    def runs(self) -> list[Config]:
+        """All that is needed, each once, and after what it needs itself."""
+        wanted = [run for part in (*self.tables, *self.figures) for run in part.runs]
+        with_bases = [r for run in wanted for r in (run.base_config, run) if r is not None]
+        return list(dict.fromkeys(with_bases))
+
+    def directory(self, run: Config) -> RunDirectory:
+        return RunDirectory(self.runs_dir / run.name)
+
+    def config(self, run: Config) -> Config:
+        """A run of the list of experiments as it is to be trained here."""
+        config = self.preset.of(run)
+        if run.base_config is None:
+            return config
+        base = self.directory(run.base_config)
+        metrics = base.metrics() or {}  # without, it is not known yet which networks it will have
+        return dataclasses.replace(
+            config, base=str(base.path), base_weights=metrics.get("networks")
+        )
+
+    def images(self, run: Config) -> str | None:
+        """Digest of the data of a run, if it is there and is to be compared."""
+        if not self.compare_data:
+            return None
+        try:
+            return datasets.digest(run.dataset)
+        except datasets.DataError:
+            return None
+
+    def state(self, run: Config) -> State:
+        """What has become of a run that this study needs."""
+        return self.directory(run).state(self.config(run), self.images(run))
+
+    def prepare(self, run: Config) -> list[str]:
+        """Writes the configuration of a run and returns the arguments of the command.
+
+        Raises:
+          UserError: The data cannot be had, or the directory cannot be written to.
+        """
+        directory = self.directory(run)
+        directory.claim(self.config(run), datasets.digest(run.dataset))
+        return ["--config", str(directory.config_file)]
+
+    def figure_command(self, figure: Figure) -> list[str]:
+        """Module and arguments."""
+        runs = [text for run in figure.runs for text in ("--run", str(self.runs_dir / run.name))]
+        more = self.preset.figures.get(figure.name, ())
+        out = self.out / (f"{figure.name}.png" if figure.runs else figure.name)
+        return [*figure.command, *runs, "--out", str(out), *more]
+
+    def figure_numbers(self, figure: Figure) -> Mapping | None:
+        """What the figure's command wrote beside it, if that is up to date."""
+        name = f"{figure.name}.json" if figure.runs else f"{figure.name}/results.json"
+        try:
+            found = json.loads((self.out / name).read_text())
+            made = (self.out / name).stat().st_mtime
+            inputs = [self.directory(run).metrics_file for run in figure.runs]
+            if any(path.stat().st_mtime > made for path in inputs):
+                return None
+        except (OSError, ValueError):
+            return None
+        command = shlex.join(["python", "-m", *self.figure_command(figure)])
+        return found if found.get("command") == command else None
+
+
+@dataclasses.dataclass
+class Task:
+    """A process to be run when the tasks it needs are done: a training, or a figure."""
+
+    name: str
+    needs: tuple[str, ...]
+    directory: pathlib.Path
+    log: pathlib.Path
+    run: Config | None = None
+    figure: Figure | None = None
+    log_start: int = 0  # bytes of earlier attempts
+
+
+def tasks(study: Study) -> list[Task]:
+    """In an order in which each comes after what it needs."""
+    found = []
+    for run in study.runs:
+        directory = study.runs_dir / run.name
+        needs = () if run.base_config is None else (run.base_config.name,)
+        found.append(Task(run.name, needs, directory, directory / LOG_FILE, run=run))
+    for figure in study.figures:
+        needs = tuple(run.name for run in figure.runs)
+        log = study.out / f"{figure.name}.log"
+        found.append(Task(figure.name, needs, study.out, log, figure=figure))
+    return found
+
+
+def environment(
+    slot: int, jobs: int, gpus: Sequence[str], cores: int, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Environment of the child in a slot: a GPU of its own, or its share of the cores.
+
+    Args:
+      slot: From 0 to `jobs - 1`.
+      jobs: How many children there are at a time.
+      gpus: Names for `CUDA_VISIBLE_DEVICES`, none if there is no GPU.
+      cores: Of this machine.
+      inherited: The environment to start from; what it says of threads stays.
+    """
+    found = dict(inherited)
+    found["PYTHONPATH"] = os.pathsep.join(
+        part for part in (str(ROOT), inherited.get("PYTHONPATH")) if part
+    )
+    if gpus:
+        found["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
+        if jobs > len(gpus):  # or the first takes all the memory of one that they share
+            found.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    elif jobs > 1:
+        threads = str(max(1, cores // jobs))
+        for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+            found.setdefault(name, threads)
+    return found
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that TensorFlow sees, as `CUDA_VISIBLE_DEVICES` spells them."""
+    command_line.import_tensorflow()
+    import tensorflow as tf
+
+    count = len(tf.config.list_physical_devices("GPU"))
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named[:count] if len(named) >= count else [str(i) for i in range(count)]
+
+
+class Runner:
+    """Runs the tasks of a study, some at a time, and says what comes of each in a line."""
+
+    def __init__(self, study: Study, jobs: int):
+        self.study, self.jobs = study, jobs
+        self.pending = tasks(study)
+        self.total = len(self.pending)
+        self.running: dict[int, tuple[Task, subprocess.Popen, float]] = {}  # by slot
+        self.done: dict[str, bool] = {}  # by name of the task, whether it went well
+        self.gpus = visible_gpus()
+        self.cores = cores.available()
+
+    def run(self) -> bool:
+        """Whether all went well."""
+        try:
+            while self.pending or self.running:
+                for task in list(self.pending):
+                    free = set(range(self.jobs)) - self.running.keys()
+                    if free and all(name in self.done for name in task.needs):
+                        self.pending.remove(task)
+                        self.begin(task, min(free))
+                self.collect()
+        finally:
+            self.stop()
+        return all(self.done.values())
+
+    def begin(self, task: Task, slot: int) -> None:
+        """Starts a task, unless there is nothing to do or nothing can be done."""
+        missing = [name for name in task.needs if not self.done[name]]
+        if missing:
+            self.end(task, False, f"not started: it needs {', '.join(missing)}")
+            return
+        said = "started"
+        if task.run is not None:
+            state = self.study.state(task.run)
+            if state.kind == run_directory.FINISHED:
+                self.end(task, True, f"finished before, {_summary(state)}")
+                return
+            if state.kind == run_directory.REFUSED:
+                told = f"refused: {state.told}: name another --out, or delete {task.directory}"
+                self.end(task, False, told)
+                return
+            if state.kind != run_directory.NOT_RUN:
+                said = f"started again, {state.told}"
+        elif self.study.figure_numbers(task.figure) is not None:
+            self.end(task, True, "drawn before")
+            return
+        try:
+            command = self.command(task)
+        except datasets.DataError as error:
+            self.end(task, False, f"not started: {' '.join(str(error).split())}")
+            return
+        try:
+            task.directory.mkdir(parents=True, exist_ok=True)
+            RunDirectory(task.directory).failure_file.unlink(missing_ok=True)
+            with task.log.open("a") as log:
+                task.log_start = log.tell()
+                process = child.start(
+                    command[0],
+                    command[1:],
+                    env=environment(slot, self.jobs, self.gpus, self.cores, os.environ),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C reaches it by way of us
+                )
+        except OSError as error:
+            raise UserError(
+                f"cannot write to {task.directory} ({error.strerror}): free some space there, or "
+                "name another --out."
+            ) from error
+        self.running[slot] = task, process, time.monotonic()
+        self.say(task, f"{said} (log: {task.log})")
+
+    def command(self, task: Task) -> list[str]:
+        """Module and arguments of a task."""
+        if task.run is None:
+            return self.study.figure_command(task.figure)
+        return [TRAIN, *self.study.prepare(task.run)]
+
+    def collect(self, interval: float = 0.1) -> None:
+        """Sees which children have ended."""
+        for slot, (task, process, start) in list(self.running.items()):
+            if process.poll() is None:
+                continue
+            process.stdin.close()
+            del self.running[slot]
+            took = step_time.told(time.monotonic() - start)
+            problem = self.problem(task, process.returncode)
+            if problem is None:
+                state = None if task.run is None else self.study.state(task.run)
+                summary = "" if state is None else f", {_summary(state)}"
+                self.end(task, True, f"finished in {took}{summary}")
+            else:
+                self.end(task, False, f"failed after {took}: {problem} (log: {task.log})")
+        if self.running:
+            time.sleep(interval)
+
+    def problem(self, task: Task, exit_code: int) -> str | None:
+        """What went wrong, in one line, kept in the directory of the run."""
+        if exit_code == 0 and task.run is None:
+            return None
+        if exit_code == 0:
+            state = self.study.state(task.run)
+            if state.kind == run_directory.FINISHED:
+                return None
+            message = f"it ended without a result ({state.told})"
+        else:
+            message = last_line(task.log, task.log_start) or f"exit code {exit_code}"
+        if exit_code < 0:
+            message = f"killed by {signal.Signals(-exit_code).name}"
+        if task.run is not None:
+            failure = {"message": message, "exit_code": exit_code}
+            files.write_json(RunDirectory(task.directory).failure_file, failure)
+        return message
+
+    def end(self, task: Task, well: bool, text: str) -> None:
+        self.done[task.name] = well
+        self.say(task, text)
+
+    def say(self, task: Task, text: str) -> None:
+        print(f"[{len(self.done)}/{self.total}] {task.name}: {text}", flush=True)
+
+    def stop(self) -> None:
+        """Ends all children; a training that is asked to stop leaves its last checkpoint."""
+        processes = [process for _, process, _ in self.running.values()]
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + _PATIENCE
+        for process in processes:
+            try:
+                process.wait(max(deadline - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdin.close()
+        self.running.clear()
+
+
+def last_line(log: pathlib.Path, start: int = 0) -> str:
+    """Of a log from some byte on: the error of the command, else the last line with any text."""
+    text = log.read_bytes()[start:].decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or lines or [""])[-1]
+
+
+def _summary(state: State) -> str:
+    m = state.metrics
+    return f"NLL {m['nll']:.2f} ± {m['nll_stderr']:.2f}" if m else state.told
+
+
+def render(study: Study) -> str:
+    """Writes the tables from what is finished; returns the text of all of them."""
+    results = Results(study.runs_dir, {run.name: study.state(run) for run in study.runs})
+    head = report.header(study.preset, results)
+    parts = [head]
+    try:
+        study.out.mkdir(parents=True, exist_ok=True)
+        for table in study.tables:
+            text = report.markdown(table, study.preset, results)
+            parts.append(text)
+            (study.out / f"{table.name}.md").write_text(f"{head}\n{text}")
+            (study.out / f"{table.name}.csv").write_text(report.csv_text(table, results))
+        for figure in study.figures:
+            numbers = study.figure_numbers(figure)
+            text = report.figure_markdown(figure, numbers)
+            if numbers is not None and not figure.runs:  # it has a table of its own
+                text += "\n" + (study.out / figure.name / "table.md").read_text()
+            parts.append(text)
+            (study.out / f"{figure.name}.md").write_text(text)
+        (study.out / "results.md").write_text("\n".join(parts))
+    except OSError as error:
+        raise UserError(f"cannot write to {study.out} ({error.strerror}).") from error
+    return "\n".join(parts)
+
+
+def dry_run(study: Study, jobs: int) -> None:
+    """Lists the runs and how long they would take; a few steps of each sort are timed."""
+    costs: dict[Config, step_time.Costs] = {}
+    total = 0.0
+    for run in study.runs:
+        state = study.state(run)
+        if state.kind in (run_directory.FINISHED, run_directory.REFUSED):
+            print(f"{run.name}: {state.told}", flush=True)
+            continue
+        config = study.config(run)
+        kind = step_time.kind(config)
+        if kind not in costs:
+            costs[kind] = step_time.measure(kind)
+        done = study.directory(run).last_step() or 0
+        left = step_time.seconds(costs[kind], config, steps_done=done)
+        total += left
+        print(
+            f"{run.name}: {state.told}, about {step_time.told(left)}, "
+            f"{1000 * costs[kind].step:.3g} ms a step",
+            flush=True,
+        )
+    for figure in study.figures:
+        print(f"{figure.name}: {'not drawn' if not study.figure_numbers(figure) else 'drawn'}")
+    told = f"{len(study.runs)} runs, about {step_time.told(total)} one after the other"
+    if jobs > 1 and visible_gpus():
+        told += f", {step_time.told(total / min(jobs, len(visible_gpus())))} with --jobs {jobs}"
+    print(f"{told}. Times are those of a machine as busy as it was just now.")
+
+
+def reproduce(study: Study, jobs: int = 1) -> bool:
+    """Runs what is not finished and renders everything; whether all went well."""
+    well = Runner(study, jobs).run()
+    print(f"\n{render(study)}")
+    return well

@@ -1,0 +1,100 @@
+"""Batches of images: for training, a function of seed and step; for evaluation, in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from examples.vae.datasets import Images
+
+# The second word of the seeds in `training_batches` counts up from here, away from the small
+# numbers that a training loop may put beside the same first word.
+_FIRST_STREAM = 0x6C617273 << 30
+
+
+def training_batches(
+    images: Images, *, batch_size: int, seed: int, start: int, stop: int
+) -> tf.data.Dataset:
+    """The batches of training steps `start` to `stop - 1`.
+
+    Each epoch is a fresh permutation of the training images, and a batch may run from one
+    epoch into the next. What step `t` sees depends on `seed` and `t` alone, so that a run
+    resumed at any step goes on with the batches of a run that never stopped.
+
+    Args:
+      images: From `load`.
+      batch_size: Number of images in each batch.
+      seed: Python `int` of at most 64 bits.
+      start: The first step, at least 0.
+      stop: The step after the last.
+
+    Returns:
+      batches: `float32`, `[batch_size, 28, 28]`, 0 or 1.
+    """
+    if batch_size < 1 or not 0 <= start <= stop:
+        raise ValueError(
+            f"`batch_size` is {batch_size}, `start` {start} and `stop` {stop}; "
+            "expected 1 <= batch_size and 0 <= start <= stop."
+        )
+    num_images = len(images.train)
+    first_epoch, num_used = divmod(start * batch_size, num_images)
+    end_epoch = -(-stop * batch_size // num_images)  # rounded up
+    with tf.device("CPU:0"):  # where tf.data works; captured, so held once and not in the graph
+        pixels = tf.constant(images.train)
+        seed = tf.constant(seed, tf.int64)
+
+    def order(epoch):
+        # Even streams order the images, odd ones draw their pixels.
+        indices = tf.random.experimental.stateless_shuffle(
+            tf.range(num_images), seed=[seed, _FIRST_STREAM + 2 * epoch], alg="philox"
+        )
+        return indices[tf.where(epoch == first_epoch, num_used, 0) :]
+
+    def batch(step, indices):
+        grey = tf.cast(tf.gather(pixels, indices), tf.float32)
+        if not images.dynamic:
+            return grey / 255.0
+        # Random bits are most of the work. Sixteen a pixel leave the probability of white
+        # within 2**-16 of k / 255, and exact for black and white pixels.
+        bits = tf.random.stateless_uniform(
+            [-(-batch_size * 28 * 28 // 2)],
+            seed=[seed, _FIRST_STREAM + 2 * step + 1],
+            minval=None,
+            maxval=None,
+            dtype=tf.int32,
+            alg="philox",
+        )
+        levels = tf.reshape(tf.bitcast(bits, tf.uint16), [batch_size, 28, 28])
+        return tf.cast(tf.cast(levels, tf.float32) < grey * (65_536.0 / 255.0), tf.float32)
+
+    steps = tf.data.Dataset.range(start, stop)
+    # One permutation for an epoch, cut into batches, costs less than shuffling index by index.
+    indices = tf.data.Dataset.range(first_epoch, end_epoch).map(order)
+    indices = indices.prefetch(1).rebatch(batch_size, drop_remainder=True)
+    batches = tf.data.Dataset.zip(steps, indices).map(batch, num_parallel_calls=2)
+    batches = batches.apply(tf.data.experimental.assert_cardinality(stop - start))
+    return untuned(batches.prefetch(8))
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same without TF's tuning thread: the end of `fit` may wait seconds for it to wake up."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def evaluation_batches(pixels: np.ndarray, batch_size: int) -> tf.data.Dataset:
+    """Binary images in order, each once.
+
+    Args:
+      pixels: `uint8`, `[N, 28, 28]`, 0 or 255: `Images.validation` or `Images.test`.
+      batch_size: Number of images in each batch but the last, which may have fewer.
+
+    Returns:
+      batches: `float32`, `[b, 28, 28]`, 0 or 1.
+    """
+    if not np.all((pixels == 0) | (pixels == 255)):
+        raise ValueError("`pixels` has grey levels; expected the values 0 and 255 alone.")
+    with tf.device("CPU:0"):
+        dataset = tf.data.Dataset.from_tensor_slices(pixels)
+    return dataset.batch(batch_size).map(lambda x: tf.cast(x, tf.float32) / 255.0).prefetch(2)

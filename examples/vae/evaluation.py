@@ -1,0 +1,284 @@
+"""Evaluation of a trained VAE: importance-weighted test NLL, the bound and its parts, Z, pictures.
+
+`metrics.json`, `samples.png` and `reconstructions.png` go into the directory of the run, and
+`test_nll.npy` and `test_elbo.npy`, the NLL and the bound of each test image: the difference between
+two runs on the same images is known better than either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import tfp_lars
+from examples.common import cores, files, image_grid, revision
+from examples.common.command_line import UserError
+from examples.vae import batches, datasets, models, priors
+from examples.vae.build import networks_digest
+from examples.vae.config import Config, Evaluation
+from examples.vae.run_directory import RunDirectory, evaluation_of
+
+tfd = tfp.distributions
+
+# Latents decoded at a time: enough to keep the cores busy, and 13 MB of pixels.
+IMAGES_PER_BATCH = 64
+SAMPLES_PER_CHUNK = 50
+
+
+def importance_weighted(
+    model: models.LatentVariableModel,
+    prior: tfd.Distribution,
+    pixels: np.ndarray,
+    num_samples: int,
+    *,
+    seed: int = 0,
+    other_priors: Sequence[tfd.Distribution] = (),
+    progress: bool = False,
+) -> dict[str, np.ndarray]:
+    """Importance-weighted log likelihoods, in chunks of constant memory.
+
+    Args:
+      model: The encoder and decoder.
+      prior: Its prior, with a fixed log Z.
+      pixels: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`.
+      num_samples: Draws of the latents for each image.
+      seed: Of the draws.
+      other_priors: Others to evaluate at the same draws.
+      progress: Whether to show a bar.
+
+    Returns:
+      log_likelihood: Of each image, shape `[N]`: log of the mean weight of its draws.
+      recons, kl: Mean over the draws of each image, shape `[N]`.
+      other_log_likelihoods: Under the other priors, shape `[len(other_priors), N]`.
+    """
+
+    def chunk(x, seed, size):
+        terms = model.terms(x, size, seed, prior)
+        log_w = terms["recons"] - terms["kl"]
+        log_p, *log_others = (model.log_prior(p, terms["top"], x) for p in (prior, *other_priors))
+        others = [log_w + other - log_p for other in log_others]
+        sums = [tf.reduce_logsumexp(w, axis=0) for w in (log_w, *others)]
+        return tf.stack([tf.reduce_sum(terms[n], axis=0) for n in ("recons", "kl")] + sums)
+
+    @functools.partial(tf.function, autograph=False, reduce_retracing=True)
+    def chunks(x, seed):
+        starts = tf.range(0, num_samples, SAMPLES_PER_CHUNK)
+        return tf.map_fn(
+            lambda start: chunk(
+                x, tf.stack([seed, start]), tf.minimum(SAMPLES_PER_CHUNK, num_samples - start)
+            ),
+            starts,
+            parallel_iterations=cores.AT_A_TIME,
+            fn_output_signature=tf.float32,
+        )
+
+    rows = []
+    # Keras would end the bar on the last batch's NLL; the mean over all images is told instead.
+    bar = keras.utils.Progbar(len(pixels), unit_name="image", stateful_metrics=["nll"])
+    for batch, x in enumerate(batches.evaluation_batches(pixels, IMAGES_PER_BATCH)):
+        parts = np.float64(chunks(x, tf.constant(seed + 7919 * batch)))  # [chunks, 2 + priors, b]
+        means = parts[:, :2].sum(0) / num_samples
+        logs = np.logaddexp.reduce(parts[:, 2:], axis=0) - np.log(num_samples)
+        rows.append(np.concatenate([means, logs]))
+        if progress:
+            nll = -np.mean(np.concatenate([row[2] for row in rows]))
+            bar.add(x.shape[0], values=[("nll", nll)])
+    recons, kl, log_likelihood, *others = np.concatenate(rows, axis=1)
+    return {
+        "log_likelihood": log_likelihood,
+        "recons": recons,
+        "kl": kl,
+        "other_log_likelihoods": np.array(others),
+    }
+
+
+def frozen_prior(model: models.LatentVariableModel, z_samples: int, seed: int, progress=False):
+    """The prior with a fixed log Z, and the estimate of it (`None` if it needs none)."""
+    part = priors.resampled_part(model.prior)
+    if part is None:
+        return model.prior, None
+    estimate = tfp_lars.estimate_log_normalizer(part, z_samples, seed=seed, progress=progress)
+    return priors.freeze(model.prior, estimate), estimate
+
+
+def validation_nll(
+    model: models.LatentVariableModel, pixels: np.ndarray, iwae_samples: int, z_samples: int
+) -> float:
+    """A quick NLL, the same draws each time."""
+    prior, _ = frozen_prior(model, z_samples, seed=1)
+    return float(-importance_weighted(model, prior, pixels, iwae_samples)["log_likelihood"].mean())
+
+
+def compute_metrics(
+    model: models.LatentVariableModel,
+    images: datasets.Images,
+    *,
+    iwae_samples: int,
+    z_samples: int,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, float | np.ndarray | None]:
+    """All numbers of `metrics.json` that come from the model, and `test_*`, those of each image.
+
+    Each `*_stderr` joins the error of the mean over test images with `stderr_from_z`, the change of
+    the NLL when log Z is off by its standard error; the reconstruction has no Z in it. Where each
+    dimension has a Z, `z` and `expected_attempts` are means over them, and `log_z_stderr` is that
+    of the sum of log Z.
+    """
+    prior, estimate = frozen_prior(model, z_samples, seed, progress)
+    shifted = [] if estimate is None else [priors.freeze(prior, _off_by_stderr(estimate))]
+    found = importance_weighted(
+        model,
+        prior,
+        images.test,
+        iwae_samples,
+        seed=seed,
+        other_priors=shifted,
+        progress=progress,
+    )
+    per_image = {
+        "nll": -found["log_likelihood"],
+        "elbo": found["recons"] - found["kl"],
+        "kl": found["kl"],
+        "recons": found["recons"],
+    }
+    from_z = 0.0
+    if shifted:
+        from_z = abs(np.mean(found["other_log_likelihoods"]) - np.mean(found["log_likelihood"]))
+    metrics = {f"test_{name}": values for name, values in per_image.items()}
+    for name, values in per_image.items():
+        spread = values.std(ddof=1) / np.sqrt(len(values))
+        metrics[name] = float(values.mean())
+        metrics[f"{name}_stderr"] = float(np.hypot(spread, 0.0 if name == "recons" else from_z))
+    metrics |= {"stderr_from_z": float(from_z), "z": None, "log_z_stderr": None}
+    metrics["expected_attempts"] = None
+    if estimate is not None:
+        attempts = priors.resampled_part(prior).expected_attempts
+        metrics["z"] = float(np.mean(np.exp(estimate.log_z)))
+        metrics["log_z_stderr"] = float(np.linalg.norm(estimate.stderr))
+        metrics["expected_attempts"] = float(np.mean(attempts))
+    return metrics
+
+
+def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> np.ndarray:
+    """Off by its standard error, log Z; of several, each by its share, their sum by the sum's.
+
+    The errors of several are independent, so the variance of the sum is the sum of the variances,
+    and each has its share in that.
+    """
+    with np.errstate(invalid="ignore"):
+        share = estimate.stderr / np.linalg.norm(estimate.stderr)
+    return np.minimum(estimate.log_z + estimate.stderr * np.nan_to_num(share, nan=1.0), 0.0)
+
+
+def check_not_fuller(directory: pathlib.Path, wanted: Evaluation, steps: int) -> None:
+    """Refuses to replace metrics by less full ones of the same weights.
+
+    Args:
+      directory: Where to write.
+      wanted: The evaluation that is to be made.
+      steps: Steps that the model was trained for.
+
+    Raises:
+      UserError: What is there covers what is wanted, and more.
+    """
+    metrics = RunDirectory(directory).metrics()
+    if metrics is None or metrics.get("steps") != steps:
+        return
+    there = evaluation_of(metrics)
+    if not wanted.covers(there):
+        raise UserError(
+            f"{directory} has fuller metrics ({there}) than wanted here ({wanted}): name another "
+            "directory by --out of examples.vae.evaluate, or delete metrics.json there."
+        )
+
+
+def evaluate(
+    model: models.LatentVariableModel,
+    images: datasets.Images,
+    config: Config,
+    directory: pathlib.Path,
+    *,
+    evaluation: Evaluation,
+    command: str,
+    progress: bool = True,
+) -> dict:
+    """Evaluates a trained model and writes `metrics.json` and the pictures.
+
+    Args:
+      model: The model after its training.
+      images: The data; the test images are what counts.
+      config: Configuration of the run.
+      directory: Where to write: that of the run, or another.
+      evaluation: How fully to look.
+      command: What the user typed, to be kept with the numbers.
+      progress: Whether to show bars.
+
+    Returns:
+      metrics: What `metrics.json` holds.
+
+    Raises:
+      UserError: There are fuller metrics of the same weights.
+    """
+    steps = int(model.optimizer.iterations)
+    check_not_fuller(directory, evaluation, steps)
+    some = dataclasses.replace(images, test=datasets.spread(images.test, evaluation.test_images))
+    metrics = compute_metrics(
+        model,
+        some,
+        iwae_samples=evaluation.iwae_samples,
+        z_samples=evaluation.z_samples,
+        progress=progress,
+    )
+    per_image = {n: metrics.pop(f"test_{n}") for n in ("nll", "elbo", "kl", "recons")}
+    metrics |= dataclasses.asdict(evaluation) | {
+        "steps": steps,
+        "num_parameters": models.num_parameters(model),
+        "num_test_images": len(some.test),
+        "networks": networks_digest(model),
+        "data": images.source,
+        "images": images.digest,
+        "config": {**config.to_json(), **config.identity()},
+        "command": command,
+        "revision": revision.revision(),
+        "versions": {m.__name__: m.__version__ for m in (tfp_lars, tf, tfp, keras, np)},
+    }
+    pictures = {
+        "samples.png": prior_samples(model),
+        "reconstructions.png": reconstructions(model, some.test),
+    }
+    with files.explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in ("nll", "elbo"):
+            np.save(directory / f"test_{name}.npy", per_image[name])
+        for name, picture in pictures.items():
+            image_grid.save(directory / name, picture)
+        files.write_json(directory / "metrics.json", metrics)
+    print(
+        f"NLL {metrics['nll']:.2f} ± {metrics['nll_stderr']:.2f}, ELBO {metrics['elbo']:.2f}, "
+        f"KL {metrics['kl']:.2f}, reconstruction {metrics['recons']:.2f}"
+        + (f", Z {metrics['z']:.4g}" if metrics["z"] is not None else "")
+    )
+    return metrics
+
+
+def prior_samples(model: models.LatentVariableModel, rows: int = 10, columns: int = 10):
+    """Means of images decoded from draws of the prior, `[rows, columns, 28, 28]`."""
+    return np.reshape(model.sample_means(rows * columns), [rows, columns, 28, 28])
+
+
+def reconstructions(model: models.LatentVariableModel, test: np.ndarray, columns: int = 10):
+    """Test images, each above its reconstruction, `[rows, columns, 28, 28]`: three rows of each."""
+    columns = min(columns, len(test))
+    rows = min(3, len(test) // columns)
+    x = np.float32(test[: rows * columns] > 0)
+    decoded = tf.sigmoid(tf.reshape(model.encode_and_decode(x), [rows, columns, 28, 28]))
+    pairs = np.stack([x.reshape(rows, columns, 28, 28), decoded], axis=1)
+    return pairs.reshape(2 * rows, columns, 28, 28)

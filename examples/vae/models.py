@@ -1,0 +1,410 @@
+"""The paper's VAEs in Keras 3; each takes its prior as an argument.
+
+Notation as in the paper's appendix: `784-300-300-50` are layer sizes, hidden layers of an MLP are
+tanh, convolutions are followed by ReLU, weights start as Glorot's. A Normal has two linear heads,
+for its mean and its log standard deviation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import tfp_lars
+
+tfd = tfp.distributions
+layers = keras.layers
+
+Terms = Mapping[str, tf.Tensor]
+
+PIXELS = 28 * 28
+
+
+class NormalHead(layers.Layer):
+    """A diagonal Normal whose mean and log standard deviation are linear in the input."""
+
+    def __init__(self, d: int, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = layers.Dense(2 * d)
+
+    def call(self, h):
+        return self.dense(h)
+
+    def distribution(self, h: tf.Tensor) -> tfd.Distribution:
+        loc, log_scale = tf.split(apply(self, h), 2, axis=-1)
+        return tfd.Independent(tfd.Normal(loc, tf.exp(log_scale)), 1)
+
+
+def mlp(*units: int) -> keras.Sequential:
+    return keras.Sequential([layers.Dense(n, activation="tanh") for n in units])
+
+
+def apply(network: Callable, h: tf.Tensor) -> tf.Tensor:
+    """Applies a network to the last axis of `h`: Keras fixes the rank at the first call."""
+    out = network(tf.reshape(h, [-1, h.shape[-1]]))
+    return tf.reshape(out, tf.concat([tf.shape(h)[:-1], [out.shape[-1]]], 0))
+
+
+class LatentVariableModel(keras.Model):
+    """What they have in common: the evidence lower bound, trained and evaluated.
+
+    Subclasses say how to draw latents from the encoder (`infer`) and how to decode them.
+
+    Args:
+      make_prior: Gets this model's `encode_top` and returns the prior of the topmost latent.
+      num_latents: Dimensions of each latent.
+      kl_weight: Maps the step to the weight of the KL term; `None` for a weight of 1.
+      seed: The noise of step `i` is a function of `seed` and `i`, so that a resumed training
+        repeats the uninterrupted one.
+    """
+
+    def __init__(
+        self,
+        make_prior: Callable[[Callable], tfd.Distribution],
+        *,
+        num_latents: int = 50,
+        kl_weight: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        seed: int = 0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_latents = num_latents
+        self.kl_weight = kl_weight or (lambda step: 1.0)
+        self.seed = seed
+        self.build_networks()
+        # One pass creates all weights, so that a prior that uses the encoder can use them, too.
+        self.encode_and_decode(tf.zeros([1, 28, 28]))
+        self.prior_layer = tfp_lars.DistributionLayer(make_prior(self.encode_top))
+        self.trackers = [keras.metrics.Mean(name=n) for n in ("elbo", "kl", "recons")]
+        self.built = True
+
+    @property
+    def prior(self) -> tfd.Distribution:
+        """Of the topmost latent; of the images, where these are resampled."""
+        return self.prior_layer.distribution
+
+    def build_networks(self) -> None:
+        raise NotImplementedError
+
+    def encode_top(self, x: tf.Tensor) -> tfd.Distribution:
+        """q(z_top | x), batch shape `[N]`, event shape `[d]`, for images `[N, 28, 28]`."""
+        raise NotImplementedError
+
+    def infer(self, x: tf.Tensor, num_samples: int, seed: tf.Tensor):
+        """Latents from the encoder, topmost first, with what their density needs.
+
+        Returns:
+          latents: List of tensors `[num_samples, N, d]`, topmost first.
+          log_qs: Their log densities under the encoder, `[num_samples, N]` each.
+        """
+        raise NotImplementedError
+
+    def log_lower(self, latents) -> tf.Tensor:
+        """Log density of the latents below the topmost given those above, `[S, N]`."""
+        raise NotImplementedError
+
+    def decode(self, latents) -> tf.Tensor:
+        """Logits of the pixels, `latents' shape + [784]` without the last axis."""
+        raise NotImplementedError
+
+    def sample_lower(self, top: tf.Tensor, seed: tf.Tensor):
+        """Completes draws of the topmost latent `[N, d]` to a list of all latents."""
+        raise NotImplementedError
+
+    def encode_and_decode(self, x: tf.Tensor, seed=(0, 0)):
+        """Logits `[N, 784]` for images `[N, 28, 28]`, by way of one draw of the latents."""
+        latents, _ = self.infer(x, 1, tf.constant(seed))
+        self.log_lower(latents)
+        return self.decode(latents)[0]
+
+    def terms(
+        self,
+        x: tf.Tensor,
+        num_samples: int,
+        seed: tf.Tensor,
+        prior: tfd.Distribution | None = None,
+        training: bool | None = None,
+    ) -> Terms:
+        """The parts of the bound, and the topmost latent, for images `[N, 28, 28]`.
+
+        `recons` and `kl` have shape `[num_samples, N]`, `top` has `[num_samples, N, d]`.
+
+        Args:
+          x: Images of 0 and 1.
+          num_samples: Draws of the latents for each image.
+          seed: Stateless seed.
+          prior: Used instead of the model's own: for evaluation, with a fixed log Z.
+          training: Whether the model's own prior updates its average of Z; `None` for what Keras
+            says, and for `True` outside of Keras.
+        """
+        latents, log_qs = self.infer(x, num_samples, seed)
+        if prior is None:
+            log_p = self.log_own_prior(latents[0], x, log_qs[0], training)
+        else:
+            log_p = self.log_prior(prior, latents[0], x)
+        logits = self.decode(latents)
+        pixels = tf.reshape(x, [-1, PIXELS])
+        recons = tf.reduce_sum(pixels * logits - tf.math.softplus(logits), axis=-1)
+        kl = tf.add_n(log_qs) - log_p - self.log_lower(latents)
+        return {"recons": recons, "kl": kl, "top": latents[0]}
+
+    def log_prior(self, prior: tfd.Distribution, top: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        """Log density of the topmost latent of images under a prior with a fixed log Z.
+
+        Args:
+          prior: One like the model's own.
+          top: The topmost latent, `[S, N, d]`.
+          x: Images `[N, 28, 28]`.
+
+        Returns:
+          log_p: Shape `[S, N]`.
+        """
+        return prior.log_prob(top)
+
+    def log_own_prior(
+        self, top: tf.Tensor, x: tf.Tensor, log_q: tf.Tensor, training: bool | None
+    ) -> tf.Tensor:
+        """The same under the model's own prior.
+
+        Args:
+          top: The topmost latent, `[S, N, d]`.
+          x: Images `[N, 28, 28]`.
+          log_q: Log density of `top` under the encoder, `[S, N]`. It adds the encoder's samples to
+            the estimate of Z, which lowers its variance.
+          training: As for `terms`.
+        """
+        more = {"target_log_prob": log_q} if isinstance(self.prior, tfp_lars.Resampled) else {}
+        return self.prior_layer(top, training=training, **more)
+
+    def call(self, x, training=None):
+        """The parts of the bound for one draw of the latents, `[N]` each."""
+        step = tf.cast(self.optimizer.iterations, tf.int32)
+        seed = tf.random.fold_in(tf.constant([self.seed, 1]), step)
+        terms = self.terms(x, 1, seed, training=training)
+        return {name: terms[name][0] for name in ("recons", "kl")}
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Minus the bound, with the KL term weighted by the warm-up."""
+        recons, kl = (tf.reduce_mean(y_pred[name]) for name in ("recons", "kl"))
+        for tracker, value in zip(self.trackers, (recons - kl, kl, recons), strict=True):
+            tracker.update_state(value)
+        return -recons + self.kl_weight(self.optimizer.iterations) * kl
+
+    def decode_prior(self, top: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Probabilities of the pixels, `[N, 28, 28]`, for draws `[N, d]` from the prior."""
+        logits = self.decode(self.sample_lower(top, seed))
+        return tf.sigmoid(tf.reshape(logits, [-1, 28, 28]))
+
+    def sample_means(self, n: int) -> tf.Tensor:
+        """Means of the images that `n` draws from the prior decode to, `[n, 28, 28]`."""
+        return self.decode_prior(self.prior.sample(n, seed=(1, 2)), tf.constant([3, 4]))
+
+
+class VAE(LatentVariableModel):
+    """One latent: q(z|x) = 784-300-300-d, p(x|z) = d-300-300-784."""
+
+    def build_networks(self):
+        self.encoder = mlp(300, 300)
+        self.head = NormalHead(self.num_latents)
+        self.decoder = keras.Sequential([*mlp(300, 300).layers, layers.Dense(PIXELS)])
+
+    def encode_top(self, x):
+        return self.head.distribution(self.encoder(tf.reshape(x, [-1, PIXELS])))
+
+    def infer(self, x, num_samples, seed):
+        q = self.encode_top(x)
+        z = q.sample(num_samples, seed=seed)
+        return [z], [q.log_prob(z)]
+
+    def log_lower(self, latents):
+        return tf.zeros(tf.shape(latents[0])[:-1])
+
+    def decode(self, latents):
+        return apply(self.decoder, latents[0])
+
+    def sample_lower(self, top, seed):
+        return [top]
+
+
+class OutputVAE(VAE):
+    """The VAE with a standard normal prior, and its binary images resampled in its stead.
+
+    `prior` is the resampled distribution of images, flat, event shape `[784]`: its proposal is the
+    marginal of the VAE, Z comes from decoded draws. The bound is that of the VAE, plus the log
+    ratio of the densities of the resampled images and of the proposal, which is found in the `kl`
+    of `terms`, like all that a prior adds. As in the paper no gradient of Z reaches encoder and
+    decoder, which train as if nothing was resampled.
+
+    Args:
+      make_prior: Gets the marginal and returns the resampled distribution of images.
+      **kwargs: As for the others.
+    """
+
+    def __init__(self, make_prior: Callable[[tfd.Distribution], tfp_lars.Resampled], **kwargs):
+        super().__init__(lambda encode: make_prior(self.marginal()), **kwargs)
+
+    def build_networks(self):
+        super().build_networks()
+        self.latent_prior = tfp_lars.proposals.standard_normal(self.num_latents)
+
+    def likelihood(self, z: tf.Tensor) -> tfd.Distribution:
+        """p(x|z), batch shape `[N]`, event shape `[784]`, for latents `[N, d]`."""
+        return tfd.Independent(tfd.Bernoulli(logits=self.decode([z]), dtype=tf.float32), 1)
+
+    def marginal(self) -> tfd.Distribution:
+        """Of the images that the VAE itself makes."""
+        # The weights are this model's already.
+        return tfp_lars.proposals.vae_marginal(
+            self.latent_prior, self.encode_top, self.likelihood, networks=()
+        )
+
+    def log_prior(self, prior, top, x):
+        return self.latent_prior.log_prob(top) + prior.log_ratio(tf.reshape(x, [-1, PIXELS]))
+
+    def log_own_prior(self, top, x, log_q, training):
+        # The layer's call is `log_prob`, so that it cannot hold the average here.
+        held = self.prior.held() if training is False else contextlib.nullcontext()
+        with held:
+            return self.log_prior(self.prior, top, x)
+
+    def sample_means(self, n):
+        # The latents that accepted images came from: both are drawn, the images are looked at.
+        joint = tfd.Blockwise(
+            tfd.JointDistributionSequential([self.latent_prior, lambda z: self.likelihood(z)])
+        )
+        accept = self.prior.accept_fn
+        resampled = tfp_lars.Resampled(
+            joint,
+            lambda joined: accept.logits(joined[..., self.num_latents :]),
+            T=self.prior.T,
+            from_logits=True,
+            normalizer=0.0,  # not needed for draws
+        )
+        top = resampled.sample(n, seed=(1, 2))[:, : self.num_latents]
+        return self.decode_prior(top, tf.constant([3, 4]))
+
+
+class HVAE(LatentVariableModel):
+    """Two latents, z2 on top, all MLPs.
+
+    q(z2|x) = 784-300-300-d, q(z1|x,z2) = [784-300, d-300]-300-d, p(z1|z2) = d-300-300-d,
+    p(x|z1,z2) = [d-300, d-300]-300-784.
+    """
+
+    def build_networks(self):
+        d = self.num_latents
+        self.build_image_networks()
+        self.head_2 = NormalHead(d)
+        self.encoder_1 = mlp(300)
+        self.head_1 = NormalHead(d)
+        self.prior_1 = mlp(300, 300)
+        self.prior_head_1 = NormalHead(d)
+
+    def build_image_networks(self):
+        """The parts that differ between MLPs and CNNs."""
+        self.encoder_2 = mlp(300, 300)
+        self.encoder_1_of_x = mlp(300)
+        self.encoder_1_of_z2 = mlp(300)
+        self.decoder_of_z1, self.decoder_of_z2 = mlp(300), mlp(300)
+        self.decoder = keras.Sequential([*mlp(300).layers, layers.Dense(PIXELS)])
+
+    def image_features(self, x):
+        """What the encoders of z2 and of z1 make of images `[N, 28, 28]`: `[N, F]` each."""
+        flat = tf.reshape(x, [-1, PIXELS])
+        return self.encoder_2(flat), self.encoder_1_of_x(flat)
+
+    def encode_top(self, x):
+        return self.head_2.distribution(self.image_features(x)[0])
+
+    def infer(self, x, num_samples, seed):
+        seeds = tf.random.split(seed, 2)
+        features_2, features_1 = self.image_features(x)
+        q2 = self.head_2.distribution(features_2)
+        z2 = q2.sample(num_samples, seed=seeds[0])
+        of_z2 = apply(self.encoder_1_of_z2, z2)
+        of_x = tf.broadcast_to(features_1, tf.concat([[num_samples], tf.shape(features_1)], 0))
+        h = apply(self.encoder_1, tf.concat([of_x, of_z2], axis=-1))
+        q1 = self.head_1.distribution(h)
+        z1 = q1.sample(seed=seeds[1])
+        return [z2, z1], [q2.log_prob(z2), q1.log_prob(z1)]
+
+    def lower_prior(self, z2):
+        return self.prior_head_1.distribution(apply(self.prior_1, z2))
+
+    def log_lower(self, latents):
+        z2, z1 = latents
+        return self.lower_prior(z2).log_prob(z1)
+
+    def decode(self, latents):
+        z2, z1 = latents
+        h = [apply(self.decoder_of_z1, z1), apply(self.decoder_of_z2, z2)]
+        return apply(self.decode_joined, tf.concat(h, axis=-1))
+
+    def decode_joined(self, h):
+        """Logits `[N, 784]` from what was made of both latents, `[N, 600]`."""
+        return self.decoder(h)
+
+    def sample_lower(self, top, seed):
+        return [top, self.lower_prior(top).sample(seed=seed)]
+
+
+def downsampling() -> keras.Sequential:
+    """28x28x1 - 14x14x32 - 7x7x32 - 4x4x32, kernels of 4, strides of 2."""
+    convolutions = [
+        layers.Conv2D(32, 4, strides=2, padding="same", activation="relu") for _ in range(3)
+    ]
+    return keras.Sequential([layers.Reshape((28, 28, 1)), *convolutions, layers.Flatten()])
+
+
+def upsampling() -> keras.Sequential:
+    """4x4x32 - 7x7x32 - 14x14x32 - 28x28x1, kernels of 4.
+
+    A stride of 2 leads from 4x4 to 8x8. A transposed convolution of stride 1 without padding
+    leads to 4 + (4 - 1) = 7, with the same kernel and as many weights. The paper prints the last
+    shape as 32x32x1, which is not that of its images.
+    """
+
+    def transposed(channels, **kwargs):
+        return layers.Conv2DTranspose(channels, 4, **kwargs)
+
+    return keras.Sequential(
+        [
+            layers.Reshape((4, 4, 32)),
+            transposed(32, strides=1, padding="valid", activation="relu"),
+            transposed(32, strides=2, padding="same", activation="relu"),
+            transposed(1, strides=2, padding="same"),
+            layers.Reshape((PIXELS,)),
+        ]
+    )
+
+
+class ConvHVAE(HVAE):
+    """Two latents, z2 on top, CNNs next to the image.
+
+    q(z2|x) = CNN-d, q(z1|x,z2) = [CNN, d-512]-300-d, p(z1|z2) = d-300-300-d,
+    p(x|z1,z2) = CNN{[d-300, d-300]-512}, see `downsampling` and `upsampling` for the CNNs.
+    """
+
+    def build_image_networks(self):
+        self.encoder_2 = downsampling()
+        self.encoder_1_of_x = downsampling()
+        self.encoder_1_of_z2 = mlp(4 * 4 * 32)
+        self.decoder_of_z1, self.decoder_of_z2 = mlp(300), mlp(300)
+        self.decoder_dense = mlp(4 * 4 * 32)
+        self.decoder = upsampling()
+
+    def image_features(self, x):
+        return self.encoder_2(x), self.encoder_1_of_x(x)
+
+    def decode_joined(self, h):
+        return self.decoder(self.decoder_dense(h))
+
+
+def num_parameters(model: LatentVariableModel) -> int:
+    """Trained numbers, the prior's included."""
+    return int(sum(np.prod(v.shape) for v in model.trainable_variables))

@@ -1,0 +1,149 @@
+"""The training of a VAE: Keras `fit` with checkpoints, TensorBoard and a progress bar."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from examples.common.command_line import UserError
+from examples.vae import batches, checkpoints, datasets, models, priors
+from examples.vae.build import MOST_STEPS_PER_CALL, build, take_weights
+from examples.vae.config import Config
+from examples.vae.early_stopping import BestValidation
+from examples.vae.run_directory import RunDirectory
+
+
+class Keeper(keras.callbacks.Callback):
+    """After every so many steps: a checkpoint and a line for TensorBoard. Stops at NaN."""
+
+    def __init__(self, run: RunDirectory, manager: tf.train.CheckpointManager):
+        super().__init__()
+        self.run, self.manager = run, manager
+        with checkpoints.explained(run.path):
+            self.writer = tf.summary.create_file_writer(str(run.path / "tensorboard"))
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not np.isfinite(logs["loss"]):
+            step = int(self.model.optimizer.iterations)
+            last = self.manager.latest_checkpoint
+            raise UserError(
+                f"the loss became {logs['loss']} at or shortly before step {step}; "
+                f"{'the last good checkpoint is ' + last if last else 'no checkpoint was made'}. "
+                "Try another --seed, or a larger --batch-size."
+            )
+
+    def on_epoch_end(self, epoch, logs=None):
+        with checkpoints.explained(self.run.path):
+            self.manager.save(checkpoint_number=int(self.model.optimizer.iterations))
+            step = int(self.model.optimizer.iterations)
+            with self.writer.as_default(step=step):
+                for name, value in {**logs, **prior_scalars(self.model)}.items():
+                    tf.summary.scalar(name, value)
+                tf.summary.scalar("learning_rate", self.model.optimizer.learning_rate)
+            self.writer.flush()
+
+
+def prior_scalars(model: models.LatentVariableModel) -> dict[str, float]:
+    """Z and the expected attempts, where something is resampled; of several, their means."""
+    part = priors.resampled_part(model.prior)
+    if part is None:
+        return {}
+    found = {"z": part.acceptance_rate, "attempts": part.expected_attempts}
+    return {name: float(np.mean(value)) for name, value in found.items()}
+
+
+class Progress(keras.callbacks.Callback):
+    """One bar for the training, with the bound and Z; in a log, a line for each checkpoint."""
+
+    def __init__(self, start: int, steps: int, every: int):
+        super().__init__()
+        self.start = start
+        self.every = 1 if sys.stdout.isatty() else every
+        self.bar = keras.utils.Progbar(
+            steps, unit_name="step", stateful_metrics=["elbo", "kl", "recons", "z", "attempts"]
+        )
+        self.bar.update(start)
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = int(self.model.optimizer.iterations)
+        if step % self.every and step < self.bar.target:
+            return
+        values = {k: logs[k] for k in ("elbo", "kl", "recons")} | prior_scalars(self.model)
+        self.bar.update(step, list(values.items()), finalize=step >= self.bar.target)
+
+
+def steps_per_call(start: int, stop: int, checkpoint_every: int) -> tuple[int, int]:
+    """How many steps to make for each call from Python, and between two checkpoints.
+
+    Args:
+      start: The first step.
+      stop: The step after the last.
+      checkpoint_every: Steps between checkpoints, as the user wants them.
+
+    Returns:
+      per_call: Divides the number of steps that are left, so that no call runs out of batches.
+      every: A multiple of it, at most `checkpoint_every`.
+    """
+    every = min(checkpoint_every, stop)
+    per_call = math.gcd(MOST_STEPS_PER_CALL, stop - start)
+    if every < per_call:
+        per_call = math.gcd(per_call, every)
+    return per_call, every - every % per_call
+
+
+def train(
+    config: Config,
+    images: datasets.Images,
+    run: RunDirectory,
+    *,
+    base: models.LatentVariableModel | None = None,
+    progress: bool = True,
+) -> models.LatentVariableModel:
+    """Trains the model of a configuration, from the last checkpoint on if there is one.
+
+    Args:
+      config: What to train.
+      images: The data.
+      run: Where to keep it; claimed for this configuration.
+      base: The model that the weights come from, if `config.base` names one.
+      progress: Whether to show a bar.
+
+    Returns:
+      model: The model after `config.steps` steps; if it stops early, as it was when the validation
+        NLL was best.
+    """
+    tf.config.experimental.enable_op_determinism()
+    model = build(config)
+    if base is not None:
+        take_weights(base, model, config)
+    manager = checkpoints.manager(run, model)
+    checkpoints.restore(manager)
+    start = int(model.optimizer.iterations)
+    model.steps_per_execution, every = steps_per_call(start, config.steps, config.checkpoint_every)
+    callbacks = [Keeper(run, manager)]
+    stopper = None
+    if config.stops_early:
+        stopper = BestValidation(run, images.validation, config)
+        callbacks.insert(0, stopper)
+    if progress:
+        callbacks.append(Progress(start, config.steps, every))
+    if start < config.steps and not (stopper and stopper.stopped):
+        training = batches.training_batches(
+            images, batch_size=config.batch_size, seed=config.seed, start=start, stop=config.steps
+        )
+        with checkpoints.explained(run.path):
+            model.fit(
+                training,
+                steps_per_epoch=every,
+                epochs=math.ceil((config.steps - start) / every),
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
+            )
+    if stopper:
+        stopper.restore_best(model)
+    return model

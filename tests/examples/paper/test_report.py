@@ -1,0 +1,260 @@
+"""Tables: ours beside the paper's, gains with their errors, and what holds."""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+
+from examples.paper import command, experiments, report
+from examples.paper.experiments import FIGURES
+from examples.paper.findings import Finding, NearOneOverT, NoGain
+from examples.paper.kinds import Row
+from examples.vae import datasets, run_directory
+from tests.examples.paper.made_up import (
+    IMAGES,
+    JOINT,
+    POST_HOC,
+    STANDARD,
+    TABLE,
+    TINY,
+    checkpoint,
+    finish,
+    results,
+    study,
+)
+
+
+@pytest.fixture(autouse=True)
+def _data_is_there(monkeypatch):
+    """Without a file to read."""
+    monkeypatch.setattr(datasets, "digest", lambda name, data_dir=None: IMAGES)
+
+
+def evaluated(**changes):
+    return dataclasses.replace(TINY, evaluation=dataclasses.replace(TINY.evaluation, **changes))
+
+
+def test_finished_run_is_known_by_configuration_version_and_evaluation(tmp_path):
+    made = study(tmp_path)
+    assert made.state(STANDARD).kind == run_directory.NOT_RUN
+    finish(made, STANDARD)
+    assert made.state(STANDARD).kind == run_directory.FINISHED
+    longer = study(tmp_path, preset=dataclasses.replace(TINY, steps=200))
+    assert longer.state(STANDARD).kind == run_directory.REFUSED
+    assert "steps=100 there, 200 here" in longer.state(STANDARD).told
+    for name, other in {"iwae_samples": 7, "z_samples": 7777, "test_images": None}.items():
+        found = study(tmp_path, preset=evaluated(**{name: other}))
+        assert found.state(STANDARD).kind == run_directory.TO_EVALUATE
+        assert "evaluated with 50 test images, 3 importance" in found.state(STANDARD).told
+    path = made.runs_dir / STANDARD.name / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": "0.0.1"}))
+    assert made.state(STANDARD).kind == run_directory.REFUSED
+    assert "version='0.0.1' there" in made.state(STANDARD).told
+
+
+def test_finished_run_of_other_data_is_not_used_again(tmp_path, monkeypatch):
+    made = study(tmp_path)
+    finish(made, STANDARD)
+    monkeypatch.setattr(datasets, "digest", lambda name, data_dir=None: "others")
+    assert made.state(STANDARD).kind == run_directory.REFUSED
+    assert "images='1234' there, 'others' here" in made.state(STANDARD).told
+    # What was made elsewhere can be shown where the data is not.
+    assert study(tmp_path, compare_data=False).state(STANDARD).kind == run_directory.FINISHED
+
+    def missing(name, data_dir=None):
+        raise datasets.DataError("no images")
+
+    monkeypatch.setattr(datasets, "digest", missing)
+    assert made.state(STANDARD).kind == run_directory.FINISHED
+
+
+def test_metrics_of_other_data_than_the_training_s_are_not_shown(tmp_path):
+    made = study(tmp_path)
+    finish(made, STANDARD, images="others")
+    assert made.state(STANDARD).kind == run_directory.REFUSED
+    assert "metrics of another configuration (images='others' there" in made.state(STANDARD).told
+
+
+def test_fuller_metrics_are_used_and_marked(tmp_path):
+    fuller = evaluated(iwae_samples=7)
+    finish(study(tmp_path, preset=fuller), STANDARD)
+    made = study(tmp_path)
+    assert made.state(STANDARD).kind == run_directory.FINISHED
+    text = report.markdown(made.tables[0], TINY, results(made))
+    assert "| standard [1] |" in text
+    assert "[1] evaluated on 50 test images, 7 importance samples, 1,000 draws for Z." in text
+
+
+def test_table_names_the_revisions_where_they_differ(tmp_path):
+    made = study(tmp_path)
+    finish(made, STANDARD)
+    finish(made, POST_HOC, z=0.02)
+    assert "Revisions" not in report.markdown(made.tables[0], TINY, results(made))
+    finish(made, POST_HOC, z=0.02, revision="def5678-dirty")
+    text = report.markdown(made.tables[0], TINY, results(made))
+    assert "Revisions: `abc1234` made standard; `def5678-dirty` made post-hoc" in text
+
+
+def test_post_hoc_run_belongs_to_the_networks_of_its_base(tmp_path):
+    made = study(tmp_path)
+    finish(made, POST_HOC)
+    assert made.state(POST_HOC).kind == run_directory.FINISHED  # nothing is known of the base
+    finish(made, STANDARD)
+    assert made.state(POST_HOC).kind == run_directory.FINISHED
+    finish(made, STANDARD, networks="others")
+    assert made.state(POST_HOC).kind == run_directory.REFUSED
+    assert "base_weights=" in made.state(POST_HOC).told
+
+
+def test_unfinished_runs_say_why(tmp_path):
+    made = study(tmp_path)
+    finish(made, JOINT)
+    metrics = made.runs_dir / JOINT.name / "metrics.json"
+    metrics.unlink()
+    assert made.state(JOINT).told == "interrupted before the first checkpoint"
+    checkpoint(made, JOINT, 50)
+    assert made.state(JOINT).told == "interrupted at step 50"
+    made.directory(JOINT).failure_file.write_text('{"message": "no space"}')
+    assert made.state(JOINT).told == "failed: no space"
+
+
+def verdict(finding, made):
+    runs = {row.label: row.run for row in made.tables[0].rows}
+    return finding.verdict(runs, results(made))
+
+
+def test_gain_has_the_error_of_the_paired_difference(tmp_path):
+    """Images differ by tens of nats, priors by one; log Z is off for all images together."""
+    rng = np.random.default_rng(0)
+    images = 90.0 + 20.0 * rng.standard_normal(50)
+    gain = 1.0 + 0.1 * rng.standard_normal(50)
+    made = study(tmp_path)
+    finish(made, STANDARD, nlls=images)
+    finish(made, JOINT, nlls=images - gain, z=0.02, log_z_stderr=0.03)
+    found = results(made).difference(STANDARD, JOINT, "nll")
+    assert math.isclose(found.value, gain.mean(), rel_tol=1e-9)
+    expected = math.hypot(gain.std(ddof=1) / math.sqrt(50), 0.03)
+    assert math.isclose(found.stderr, expected, rel_tol=1e-6)
+    # On other images the two errors add up instead.
+    finish(made, JOINT, nlls=(images - gain)[::2], z=0.02, log_z_stderr=0.03)
+    assert results(made).difference(STANDARD, JOINT, "nll").stderr > 2.0
+
+
+def test_table_has_ours_and_the_paper_s_side_by_side(tmp_path):
+    made = study(tmp_path)
+    finish(made, STANDARD, nll=90.0)
+    finish(made, POST_HOC, nll=88.5, z=0.02, log_z_stderr=0.01)
+    lines = report.markdown(made.tables[0], TINY, results(made)).splitlines()
+    rows = {c[0]: c for c in ([x.strip() for x in line.split("|")[1:-1]] for line in lines) if c}
+    assert rows["model"] == [
+        "model", "-ELBO", "paper", "difference", "recons", "paper", "difference",
+        "Z", "paper", "difference", "gain", "paper's gain", "steps",
+    ]  # fmt: skip
+    assert rows["standard"] == [
+        "standard", "91.00 ± 0.08", "89.00", "+2.00", "60.00 ± 0.10", "63.20", "-3.20",
+        "1", "1", "+0", "", "", "100",
+    ]  # fmt: skip
+    assert rows["post-hoc"] == [
+        "post-hoc", "89.50 ± 0.08", "87.30", "+2.20", "60.00 ± 0.10", "63.20", "-3.20",
+        "0.02 ± 0.0002", "0.023", "-0.003", "1.50 ± 0.01", "1.70", "100",
+    ]  # fmt: skip
+    assert rows["joint"][1:4] == ["not run", "86.60", ""]
+    assert rows["cited [1]"][1:4] == ["as printed in the paper", "80.00", ""]
+    assert "[1] Somebody (2016)." in lines
+    assert lines[-2].startswith("- The paper: post-hoc is better. **Holds**: ")
+    assert "1.50 ± 0.01 lower" in lines[-2]
+    assert "**Holds**" in lines[-1]
+
+
+def test_csv_has_a_line_for_each_row_and_metric(tmp_path):
+    made = study(tmp_path)
+    finish(made, STANDARD, nll=90.0)
+    finish(made, JOINT, nll=88.0, z=0.02, log_z_stderr=0.01)
+    rows = list(csv.DictReader(io.StringIO(report.csv_text(made.tables[0], results(made)))))
+    assert len(rows) == 4 * 3
+    found = {(row["row"], row["metric"]): row for row in rows}
+    joint = found["joint", "elbo"]
+    assert math.isclose(float(joint["ours"]), 89.0)
+    assert math.isclose(float(joint["difference"]), 89.0 - 86.6)
+    assert math.isclose(float(joint["gain"]), 2.0)
+    assert math.isclose(float(joint["paper_gain"]), 89.0 - 86.6)
+    assert (joint["steps"], joint["status"]) == ("100", "finished")
+    assert found["post-hoc", "elbo"]["status"] == "not run"
+    assert found["post-hoc", "elbo"]["ours"] == ""
+    assert found["cited", "z"]["status"] == "as printed"
+
+
+@pytest.mark.parametrize(
+    ("better", "answer"),
+    [
+        (1.5, "**Holds**: -ELBO of post-hoc is 1.50 ± 0.01 lower than standard"),
+        (-1.5, "**Does not hold** in 1 of 1: -ELBO of post-hoc is 1.50 ± 0.01 higher than"),
+        (0.001, "Not decided, within two standard errors"),
+    ],
+)
+def test_verdict_follows_the_sign_unless_the_error_hides_it(tmp_path, better, answer):
+    made = study(tmp_path)
+    finish(made, STANDARD, nll=90.0)
+    finish(made, POST_HOC, nll=90.0 - better, z=0.02, log_z_stderr=0.01)
+    assert answer in verdict(TABLE.findings[0], made)
+
+
+def test_verdict_needs_its_rows(tmp_path):
+    made = study(tmp_path)
+    finish(made, STANDARD)
+    said = verdict(TABLE.findings[0], made)
+    assert "Not decidable: missing post-hoc (not run)" in said
+
+
+def test_reconstruction_must_be_the_same_to_the_last_bit(tmp_path):
+    made = study(tmp_path)
+    finish(made, STANDARD)
+    finish(made, POST_HOC, recons=float(np.nextafter(-60.0, 0.0)))
+    said = verdict(TABLE.findings[1], made)
+    assert "**Does not hold**" in said
+
+
+def test_z_near_one_over_t(tmp_path):
+    rows = [
+        Row(f"T = {T}", experiments.run("mnist5k", "lars", T=T, latents=2), (None, None, None))
+        for T in ("10", "100")
+    ]
+    made = study(tmp_path, rows)
+    finish(made, rows[0].run, z=0.08, log_z_stderr=0.01)
+    finish(made, rows[1].run, z=0.2, log_z_stderr=0.01)
+    finding = Finding("near", (NearOneOverT("T = 10"), NearOneOverT("T = 100")))
+    said = verdict(finding, made)
+    assert "**Does not hold** in 1 of 2: Z · T = 20 for T = 100" in said
+    assert "Holds in 1 of 2" in said
+
+
+@pytest.mark.parametrize(("gain", "answer"), [(0.2, "**Holds**"), (0.4, "**Does not hold**")])
+def test_no_gain_is_a_gain_within_a_margin(tmp_path, gain, answer):
+    made = study(tmp_path)
+    finish(made, STANDARD, nll=90.0)
+    finish(made, JOINT, nll=90.0 - gain, z=0.02, log_z_stderr=0.01)
+    finding = Finding("nothing", (NoGain("joint", "standard"),))
+    said = verdict(finding, made)
+    assert answer in said
+    assert f"joint gains {gain:.2f} ± 0.01 over standard" in said
+
+
+def test_numbers_of_a_figure_stand_beside_the_paper_s():
+    figure = FIGURES["figure_latent_2d"]
+    rows = [{"kl": 0.41}, {"kl": 0.16, "kl_proposal": 1.2, "z": 0.031}, {"kl": 0.21}, {"kl": 0.5}]
+    lines = report.figure_markdown(figure, {"runs": rows}).splitlines()
+    assert "| LARS, a = MLP[100-100] | 0.16 | 0.15 | 1.2 | 1.14 | 0.031 | 0.03 |" in lines
+    assert "**Does not hold** for LARS post-hoc" in lines[-1]
+    assert "Not drawn" in report.figure_markdown(figure, None)
+
+
+def test_as_is_renders_without_running(tmp_path, capsys):
+    command.main(["table5", "--preset", "smoke", "--out", str(tmp_path), "--as-is"])
+    assert "| VAE (L=1, MLP) | not run | 84.97 |" in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists()
+    for name in ("table5.md", "table5.csv", "results.md"):
+        assert (tmp_path / name).exists()

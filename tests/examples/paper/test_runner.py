@@ -1,0 +1,274 @@
+"""The paper's tables from one command: what is run, what is used again, what is told."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from examples.paper import runner
+from examples.paper.kinds import Figure
+from examples.paper.runner import Study
+from examples.vae import datasets
+from tests.examples.paper.made_up import (
+    IMAGES,
+    JOINT,
+    POST_HOC,
+    STANDARD,
+    TABLE,
+    TINY,
+    finish,
+    study,
+)
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture
+def fake_training(tmp_path, monkeypatch):
+    """A stand-in for `examples.vae.train` that takes milliseconds; files tell it what to do.
+
+    `todo/NAME`: `fail`, `hang`, or nothing; `made/NAME`: a finished run to be copied.
+    """
+    code = """
+        import os, pathlib, shutil, sys, time
+        here = pathlib.Path(__file__).parent
+        assert sys.argv[1] == "--config" and len(sys.argv) == 3
+        out = pathlib.Path(sys.argv[2]).parent
+        with (here / "calls.txt").open("a") as calls:
+            calls.write(out.name + "\\n")
+        todo = here / "todo" / out.name
+        what = todo.read_text() if todo.exists() else ""
+        if what == "hang":
+            (here / "hanging").write_text(str(os.getpid()))
+            time.sleep(600)
+        if what == "fail":
+            print("error: the disk is full", file=sys.stderr)
+            sys.exit(2)
+        shutil.copytree(here / "made" / "runs" / out.name, out, dirs_exist_ok=True)
+    """
+    here = tmp_path / "fake"
+    (here / "todo").mkdir(parents=True)
+    (here / "fake_training.py").write_text(textwrap.dedent(code))
+    made = study(here / "made")
+    for run in (STANDARD, POST_HOC, JOINT):
+        finish(made, run)
+    monkeypatch.setattr(datasets, "digest", lambda name, data_dir=None: IMAGES)
+    monkeypatch.setenv("PYTHONPATH", str(here))
+    monkeypatch.setattr(runner, "TRAIN", "fake_training")
+    return here
+
+
+def calls(here):
+    return (here / "calls.txt").read_text().split()
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_bases_come_first_and_finished_runs_are_not_run_again(
+    fake_training, tmp_path, capsys, jobs
+):
+    made = study(tmp_path / "out")
+    assert runner.reproduce(made, jobs)
+    order = calls(fake_training)
+    assert sorted(order) == sorted(run.name for run in made.runs)
+    assert order.index(STANDARD.name) < order.index(POST_HOC.name)
+    assert runner.reproduce(made, jobs)
+    assert calls(fake_training) == order
+    assert capsys.readouterr().out.count("finished before, NLL 90.00") == 3
+
+
+def test_failed_run_is_reported_and_the_rest_goes_on(fake_training, tmp_path, capsys):
+    (fake_training / "todo" / STANDARD.name).write_text("fail")
+    made = study(tmp_path / "out")
+    assert not runner.reproduce(made)
+    out = capsys.readouterr().out
+    assert f"{STANDARD.name}: failed after" in out
+    assert ": the disk is full (log: " in out
+    assert f"{POST_HOC.name}: not started: it needs {STANDARD.name}" in out
+    assert "| standard | failed: the disk is full |" in out
+    assert "| joint | 91.00 ± 0.08 |" in out
+    log = made.runs_dir / STANDARD.name / runner.LOG_FILE
+    assert "the disk is full" in log.read_text()
+    # The same command tries it again.
+    (fake_training / "todo" / STANDARD.name).unlink()
+    assert runner.reproduce(made)
+    assert "started again, failed: the disk is full" in capsys.readouterr().out
+
+
+def test_directory_of_another_configuration_is_refused_and_left_alone(
+    fake_training, tmp_path, capsys
+):
+    other = study(tmp_path / "out", preset=dataclasses.replace(TINY, steps=7))
+    finish(other, JOINT)
+    before = {p: p.read_bytes() for p in (other.runs_dir / JOINT.name).iterdir()}
+    assert not runner.reproduce(study(tmp_path / "out"))
+    out = capsys.readouterr().out
+    assert f"{JOINT.name}: refused: {JOINT.name} holds a run of another configuration" in out
+    assert "steps=7 there, 100 here" in out
+    assert {p: p.read_bytes() for p in (other.runs_dir / JOINT.name).iterdir()} == before
+    assert JOINT.name not in calls(fake_training)
+
+
+def test_less_full_evaluation_is_done_again(fake_training, tmp_path, capsys):
+    less = dataclasses.replace(TINY.evaluation, iwae_samples=2)
+    finish(study(tmp_path / "out", preset=dataclasses.replace(TINY, evaluation=less)), JOINT)
+    assert runner.reproduce(study(tmp_path / "out"))
+    out = capsys.readouterr().out
+    assert "started again, evaluated with 50 test images, 2 importance samples" in out
+    assert JOINT.name in calls(fake_training)
+
+
+def test_process_that_leaves_nothing_behind_has_failed(fake_training, tmp_path, capsys):
+    (fake_training / "made" / "runs" / JOINT.name / "metrics.json").unlink()
+    assert not runner.reproduce(study(tmp_path / "out"))
+    assert "it ended without a result" in capsys.readouterr().out
+
+
+def test_interrupt_stops_the_children(fake_training, tmp_path, monkeypatch):
+    (fake_training / "todo" / JOINT.name).write_text("hang")
+    made = runner.Runner(study(tmp_path / "out", TABLE.rows[2:3]), jobs=1)
+    children = []
+
+    def interrupted(interval=0.0):
+        children.extend(child for _, child, _ in made.running.values())
+        while not (fake_training / "hanging").exists():
+            assert children[0].poll() is None
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made, "collect", interrupted)
+    monkeypatch.setattr(runner, "_PATIENCE", 2.0)  # where SIGINT is ignored, as behind nohup
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    (child,) = children
+    assert child.returncode not in (None, 0)
+
+
+def test_children_share_gpus_or_cores():
+    inherited = {"PATH": "/bin", "PYTHONPATH": "/more"}
+    one = runner.environment(0, 1, [], 8, inherited)
+    assert "OMP_NUM_THREADS" not in one
+    assert one["PYTHONPATH"].split(os.pathsep) == [str(ROOT), "/more"]
+    two = runner.environment(1, 2, [], 8, inherited)
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        assert two[name] == "4"
+    assert runner.environment(1, 4, [], 2, inherited)["OMP_NUM_THREADS"] == "1"
+    chosen = runner.environment(1, 2, [], 8, {**inherited, "OMP_NUM_THREADS": "3"})
+    assert chosen["OMP_NUM_THREADS"] == "3"
+    for slot, gpu in enumerate(["2", "5", "2"]):
+        found = runner.environment(slot, 3, ["2", "5"], 8, inherited)
+        assert found["CUDA_VISIBLE_DEVICES"] == gpu
+        assert "OMP_NUM_THREADS" not in found
+
+
+def test_figure_is_drawn_once_from_finished_runs(fake_training, tmp_path, capsys):
+    code = """
+        import json, pathlib, shlex, sys
+        out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+        command = shlex.join(["python", "-m", "fake_figure", *sys.argv[1:]])
+        out.with_suffix(".json").write_text(json.dumps({"command": command}))
+        print("drawn")
+    """
+    (fake_training / "fake_figure.py").write_text(textwrap.dedent(code))
+    figure = Figure("figure_made", "Made up", ("fake_figure",), (JOINT,))
+    made = Study([], [figure], TINY, tmp_path / "out")
+    assert runner.reproduce(made)
+    assert "figure_made: finished in" in capsys.readouterr().out
+    assert (tmp_path / "out" / "figure_made.log").read_text() == "drawn\n"
+    assert runner.reproduce(made)
+    assert "figure_made: drawn before" in capsys.readouterr().out
+    # Drawn again when its run has changed since.
+    later = time.time() + 100
+    os.utime(made.runs_dir / JOINT.name / "metrics.json", (later, later))
+    assert runner.reproduce(made)
+    assert "figure_made: finished in" in capsys.readouterr().out
+
+
+def test_two_real_runs_make_a_table(tmp_path, capsys, monkeypatch):
+    """The whole way: a standard VAE, then a(z) fitted to it, each a process, and the table."""
+    monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)  # mnist5k needs none
+    made = study(tmp_path / "out", TABLE.rows[:2])
+    assert runner.reproduce(made, jobs=2), capsys.readouterr().out
+    capsys.readouterr()
+    states = {run: made.state(run) for run in (STANDARD, POST_HOC)}
+    standard, post_hoc = (states[run].metrics for run in (STANDARD, POST_HOC))
+    assert standard["recons"] == post_hoc["recons"]
+    assert standard["networks"] == post_hoc["networks"] == post_hoc["config"]["base_weights"]
+    assert post_hoc["nll"] != standard["nll"]
+    text = (tmp_path / "out" / "results.md").read_text()
+    assert "it leaves the rest. **Holds**" in text
+    assert "not run" not in text
+    for run in states:
+        assert "100/100" in (made.runs_dir / run.name / runner.LOG_FILE).read_text()
+
+
+KILLED = """
+import pathlib, sys
+from examples.paper import runner
+from examples.vae import datasets
+from tests.examples.paper.made_up import IMAGES, TABLE, study
+
+datasets.digest = lambda name, data_dir=None: IMAGES
+runner.TRAIN = "fake_training"
+runner.visible_gpus = lambda: []
+runner.reproduce(study(sys.argv[1], TABLE.rows[2:3]))
+"""
+
+
+def is_running(pid):
+    """A process that has ended and was not waited for is not."""
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc to look at processes")
+def test_children_end_when_the_runner_is_killed(fake_training, tmp_path):
+    (fake_training / "todo" / JOINT.name).write_text("hang")
+    path = os.pathsep.join([str(ROOT), str(fake_training)])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path / "out")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+    )
+    hanging = fake_training / "hanging"
+    while not (hanging.exists() and hanging.read_text()):
+        assert parent.poll() is None
+        time.sleep(0.02)
+    pid = int(hanging.read_text())
+    assert is_running(pid)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    while is_running(pid):  # else this never ends
+        time.sleep(0.02)
+    log = (tmp_path / "out" / "runs" / JOINT.name / runner.LOG_FILE).read_text()
+    assert "the process that started this one is gone" in log
+
+
+def test_data_that_is_missing_is_told_before_a_process_starts(
+    fake_training, tmp_path, monkeypatch, capsys
+):
+    def missing(name, data_dir=None):
+        raise datasets.DataError(f"no images of {name}")
+
+    monkeypatch.setattr(datasets, "digest", missing)
+    assert not runner.reproduce(study(tmp_path / "out"))
+    assert f"{JOINT.name}: not started: no images of mnist5k" in capsys.readouterr().out
+    assert not (fake_training / "calls.txt").exists()
+
+
+@pytest.mark.parametrize("module", ["examples.paper.command", "examples.paper.runner"])
+def test_wrong_arguments_do_not_wait_for_tensorflow(module):
+    code = f"import sys, {module}; print('tensorflow' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

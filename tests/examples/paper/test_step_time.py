@@ -1,0 +1,67 @@
+"""How long runs will take."""
+
+import dataclasses
+import math
+
+import pytest
+
+from examples.paper import experiments, runner, step_time
+from examples.paper.presets import PRESETS
+from examples.vae import datasets
+from tests.examples.paper.made_up import IMAGES, JOINT, POST_HOC, STANDARD, TINY, finish, study
+
+
+def test_estimated_time_is_the_sum_of_its_parts():
+    costs = step_time.Costs(start=10.0, step=0.01, importance_sample=1e-5, proposal=1e-6)
+    quick = PRESETS["quick"]
+    run = experiments.run("mnist", "lars")
+    # 10 + 5,000 steps, 1,000 images with 200 draws, 10^6 proposals
+    assert math.isclose(step_time.seconds(costs, quick.of(run)), 10 + 50 + 2 + 1)
+    assert math.isclose(step_time.seconds(costs, quick.of(run), steps_done=4000), 10 + 10 + 2 + 1)
+    full = dataclasses.replace(
+        quick, evaluation=dataclasses.replace(quick.evaluation, test_images=None)
+    )
+    omniglot = experiments.run("omniglot", "lars")
+    assert math.isclose(step_time.seconds(costs, full.of(omniglot)), 10 + 50 + 16.14 + 1)
+    # Early stopping: 10 looks at 500 validation images with 20 draws, and 10^5 proposals.
+    static = experiments.run("static_mnist", "lars")
+    assert math.isclose(step_time.seconds(costs, quick.of(static)), 10 + 50 + 2 + 1 + 1 + 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (80, "80 s"), (150, "2.5 min"), (9000, "2.5 h"), (216_000, "2.5 days")],
+)
+def test_durations_are_readable(seconds, text):
+    assert step_time.told(seconds) == text
+
+
+def test_time_of_a_step_is_positive_on_a_busy_machine(monkeypatch):
+    """The first call, of 10, took 3 seconds; the second, of 50, took 1."""
+    clock = iter([0.0, 3.0, 3.0, 4.0])
+    monkeypatch.setattr(step_time.time, "perf_counter", lambda: next(clock))
+    assert step_time._line_through(lambda n: None, 10, 50) == (3.0, 1 / 50)
+    clock = iter([0.0, 1.0, 1.0, 4.0])
+    assert step_time._line_through(lambda n: None, 10, 50) == (1.0, 2 / 40)
+
+
+def test_measured_costs_are_finite(monkeypatch):
+    monkeypatch.setattr(step_time, "_import_time", lambda: 0.0)
+    costs = step_time.measure(TINY.of(JOINT))
+    for value in dataclasses.astuple(costs):
+        assert value >= 0.0 and math.isfinite(value)
+    assert costs.step > 0.0 and costs.proposal > 0.0
+
+
+def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(datasets, "digest", lambda name, data_dir=None: IMAGES)
+    made = study(tmp_path)
+    finish(made, STANDARD)
+    costs = step_time.Costs(start=10.0, step=0.5, importance_sample=0.0, proposal=0.0)
+    monkeypatch.setattr(step_time, "measure", lambda config: costs)
+    runner.dry_run(made, jobs=1)
+    out = capsys.readouterr().out
+    assert f"{STANDARD.name}: finished" in out
+    assert f"{POST_HOC.name}: not run, about 60 s, 500 ms a step" in out
+    assert "3 runs, about 2.0 min" in out
+    assert not (tmp_path / "runs" / JOINT.name).exists()
