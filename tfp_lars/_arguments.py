@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +12,14 @@ import tensorflow as tf
 
 __all__ = [
     "PROBABILITY_SLACK",
+    "check_accept_dtype",
+    "check_sample_shape",
     "checked_count",
     "checked_dtype",
     "checked_hidden_units",
     "checked_positive",
+    "checked_target",
+    "checked_truncation",
 ]
 
 # How far above 1 rounding may push a probability, and above 0 its log.
@@ -72,3 +77,56 @@ def checked_dtype(name: str, value: Any) -> tf.DType:
     if not dtype.is_floating:
         raise ValueError(f"`{name}` must be a floating-point type; got {dtype.name}.")
     return dtype
+
+
+def checked_truncation(T: Any) -> int | None:
+    """Returns the truncation `T` as an `int`, or `None` for untruncated resampling."""
+    if T is None or (isinstance(T, float) and math.inf == T):
+        return None
+    expected = "`T` must be an integer from 1 to 2**31 - 1, or None for untruncated resampling"
+    if isinstance(T, (bool, np.bool_)) or not isinstance(T, (int, np.integer)):
+        raise TypeError(f"{expected}; got {T!r} of type {type(T).__name__}.")
+    if not 1 <= T < 2**31:
+        raise ValueError(f"{expected}; got {T!r}.")
+    return int(T)
+
+
+def check_sample_shape(sample_shape: Any) -> None:
+    """Raises if `sample_shape` is not a shape. TFP checks tensors."""
+    if tf.is_tensor(sample_shape) or isinstance(sample_shape, (tf.Variable, tf.TensorShape)):
+        return
+    shape = np.asarray(sample_shape)
+    expected = "`sample_shape` must be a non-negative integer or a shape of such integers"
+    if shape.size and not np.issubdtype(shape.dtype, np.integer):
+        raise TypeError(f"{expected}; got {sample_shape!r}.")
+    if np.any(shape < 0):
+        raise ValueError(f"{expected}; got {sample_shape!r}.")
+
+
+def checked_target(target_log_prob: Any, log_proposal: tf.Tensor) -> tf.Tensor:
+    """Returns `target_log_prob` as a tensor of the type and shape of the proposal's log density."""
+    target_log_prob = tf.convert_to_tensor(target_log_prob, dtype_hint=log_proposal.dtype)
+    if target_log_prob.dtype != log_proposal.dtype:
+        raise TypeError(
+            f"`target_log_prob` has type {target_log_prob.dtype.name}; expected "
+            f"{log_proposal.dtype.name}, the type of the proposal's log_prob."
+        )
+    if not target_log_prob.shape.is_compatible_with(log_proposal.shape):
+        raise ValueError(
+            f"`target_log_prob` has shape {tuple(target_log_prob.shape)}; expected "
+            f"{tuple(log_proposal.shape)}, one log density for each z. Sum over the dimensions of "
+            "an event with `tfd.Independent`."
+        )
+    return target_log_prob
+
+
+def check_accept_dtype(accept_dtype: tf.DType, proposal_dtype: tf.DType) -> None:
+    """Raises if a(z) and the proposal's log density have different precisions.
+
+    Half precision proposals are evaluated with an a(z) in `float32`.
+    """
+    if proposal_dtype not in (accept_dtype, tf.float16, tf.bfloat16):
+        raise TypeError(
+            f"`accept_fn` returned {accept_dtype.name}, but the proposal's log_prob is "
+            f"{proposal_dtype.name}. Return {proposal_dtype.name} from `accept_fn`, too."
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import keras
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -87,6 +88,14 @@ class DistributionLayer(keras.layers.Layer):
         lead = tuple(input_shape)[: len(input_shape) - self.distribution.event_shape.rank]
         return tuple(tf.broadcast_static_shape(tf.TensorShape(lead), self.distribution.batch_shape))
 
+    def load_own_variables(self, store):
+        """Loads what `save_weights` saved, by number; refuses numbers of another kind."""
+        variables = self._trainable_variables + self._non_trainable_variables
+        if len(store.keys()) == len(variables):  # else Keras complains
+            for number, variable in enumerate(variables):
+                _check_kind(store[f"{number}"].dtype, variable, number)
+        super().load_own_variables(store)
+
     def get_config(self):
         """Refuses: a distribution does not say how it was made."""
         raise NotImplementedError(
@@ -95,6 +104,18 @@ class DistributionLayer(keras.layers.Layer):
             "`model.save_weights('model.weights.h5')`; or write the model as a subclass of "
             "`keras.Model` that builds the distribution in its constructor and has a "
             "`get_config` of its own."
+        )
+
+
+def _check_kind(dtype, variable: keras.Variable, number: int) -> None:
+    """Keras compares shapes alone, which are often all the same here."""
+    kinds = [np.dtype(x).kind for x in (dtype, variable.dtype)]
+    # Kinds that NumPy does not know (bfloat16) are left to Keras.
+    if kinds[0] != kinds[1] and set(kinds) <= set("biuf"):
+        raise ValueError(
+            f"The file has {dtype} as variable {number}, but {variable.name!r} is "
+            f"{variable.dtype}: it was written for another distribution, or by another version of "
+            "tfp_lars."
         )
 
 

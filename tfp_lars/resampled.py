@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import numbers
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,39 +10,30 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _arguments, _compat, _nested, _seeds, density, ownership
+from tfp_lars import _arguments, _nested, _seeds, density, ownership
 from tfp_lars._compiled_sampler import CompiledSampler
+from tfp_lars._points import Points
+from tfp_lars._proposal_checks import check_proposal, probe_draws, tangent_space
 from tfp_lars.acceptance import LogAcceptance, SlicedAcceptance
 from tfp_lars.normalizer import (
-    FixedNormalizer,
     LogNormalizer,
     MovingAverage,
-    Normalizer,
     estimate_log_normalizer,
     moving_averages,
+)
+from tfp_lars.normalizer.argument import (
+    as_normalizer,
+    check_estimate,
+    check_outside_of_functions,
 )
 from tfp_lars.normalizer.current import log_mean_accept
 from tfp_lars.normalizer.monte_carlo import ProposalSums
 
 __all__ = ["Resampled", "ResampledDistribution"]
 
-tfb = tfp.bijectors
 tfd = tfp.distributions
 
 _UNSET = object()
-
-# Distributions that are discrete if what they wrap is.
-_WRAPPERS = (
-    tfd.BatchBroadcast,
-    tfd.BatchReshape,
-    tfd.Independent,
-    tfd.Masked,
-    tfd.Sample,
-    _compat.TransformedDistribution,
-)
-
-# Draws that show, at construction, whether `accept_fn` fits the proposal.
-_NUM_PROBES = 16
 
 
 class Resampled(tfd.Distribution):
@@ -158,8 +147,8 @@ class Resampled(tfd.Distribution):
         """
         parameters = dict(locals())
         with tf.name_scope(name) as name:
-            _check_proposal(proposal)
-            self._T = _check_truncation("T", T)
+            check_proposal(proposal)
+            self._T = _arguments.checked_truncation(T)
             self._max_attempts = _arguments.checked_count("max_attempts", max_attempts, most=2**30)
             self._from_logits = bool(from_logits)
             self._proposal = proposal
@@ -171,7 +160,8 @@ class Resampled(tfd.Distribution):
                 for v in ownership.tf_variables(network)
             ]
             self._accept_fn = self._no_dependency(accept_fn)
-            draws = _draws_to_probe(proposal)
+            self._points = Points(proposal)
+            draws = probe_draws(proposal)
             # Stands in for z outside the support. Parameters may move the support away from it
             # later: then only gradients suffer, and only if a(z) has none there.
             self._point = None if draws is None else draws[0].numpy()
@@ -184,7 +174,7 @@ class Resampled(tfd.Distribution):
                 draws=draws,
                 validate_args=validate_args,
             )
-            self._normalizer = _as_normalizer(normalizer)
+            self._normalizer = as_normalizer(normalizer)
             self._normalizer.build(proposal.batch_shape, self._log_accept.output_dtype)
             self._estimate = normalizer if isinstance(normalizer, LogNormalizer) else None
             # A copy must share the normalizer that was created here.
@@ -273,7 +263,8 @@ class Resampled(tfd.Distribution):
           log_accept: Shape sample + batch.
         """
         with self._name_and_control_scope(name):
-            return self._log_accept_of(self._broadcast(self._convert(z)))
+            z = self._points.broadcast(tf.convert_to_tensor(z, self.dtype, name="z"))
+            return self._points.unflatten(self._log_accept(self._points.flatten(z)), z)
 
     def log_ratio(self, z: tf.Tensor, name: str = "log_ratio", **proposal_kwargs: Any) -> tf.Tensor:
         """`log p_T(z) - log pi(z)`: what resampling adds, without the proposal's density.
@@ -292,9 +283,7 @@ class Resampled(tfd.Distribution):
           log_ratio: Shape sample + batch; 0, and no update, when `T` is 1.
         """
         with self._name_and_control_scope(name):
-            z = self._broadcast(self._convert(z))
-            if self.T == 1:
-                return tf.zeros_like(self._log_accept_of(z))
+            z = self._points.broadcast(tf.convert_to_tensor(z, self.dtype, name="z"))
             return self._log_ratio(z, None, proposal_kwargs)
 
     @property
@@ -337,7 +326,7 @@ class Resampled(tfd.Distribution):
             pure function: the same input gives the same output. Its log Z is saved with the
             weights; `frozen.estimate` has the standard error.
         """
-        _check_estimate(estimate)
+        check_estimate(estimate)
         if estimate is not None and kwargs and not moving_averages(self.proposal):
             raise TypeError(
                 f"`freeze` got an `estimate` and also {sorted(kwargs)}, which are for making one."
@@ -396,7 +385,7 @@ class Resampled(tfd.Distribution):
         Returns:
           samples: Shape sample + batch + event.
         """
-        _check_sample_shape(sample_shape)
+        _arguments.check_sample_shape(sample_shape)
         plain = isinstance(sample_shape, (int, np.integer)) and not kwargs.keys() - {"T"}
         if plain and tf.executing_eagerly():
             # TFP's detour by shapes of any rank costs several times the drawing of one sample.
@@ -418,7 +407,7 @@ class Resampled(tfd.Distribution):
           samples: Shape sample + batch + event.
           attempts: `int32`, shape sample + batch; at most `T`.
         """
-        _check_sample_shape(sample_shape)
+        _arguments.check_sample_shape(sample_shape)
         with self._name_and_control_scope(name):
             sample_shape, n = self._expand_sample_shape_to_vector(
                 tf.cast(sample_shape, tf.int32), "sample_shape"
@@ -448,7 +437,7 @@ class Resampled(tfd.Distribution):
         replaced = [n for n in ("proposal", "accept_fn", "from_logits") if new[n] is not old[n]]
         keeps_normalizer = "normalizer" not in override_parameters_kwargs
         if replaced and keeps_normalizer:
-            _check_outside_of_functions()
+            check_outside_of_functions()
             new["normalizer"] = self._normalizer.fresh(replaced)
         # TFP's own `copy` makes the copy hold on to the original, and so to what was replaced.
         copy = type(self)(**new)
@@ -484,10 +473,10 @@ class Resampled(tfd.Distribution):
     def _experimental_tangent_space(self):
         # TFP asks with `hasattr` whether there is one. Without it, a transformed discrete
         # distribution gets a Jacobian term.
-        tangent_space = _tangent_space_of(self.proposal)
-        if tangent_space is None:
+        hook = tangent_space(self.proposal)
+        if hook is None:
             raise AttributeError("_experimental_tangent_space")
-        return tangent_space
+        return hook
 
     def _batch_shape(self):
         return self.proposal.batch_shape
@@ -515,46 +504,34 @@ class Resampled(tfd.Distribution):
         """
         log_proposal = self.proposal.log_prob(z, **proposal_kwargs)
         if target_log_prob is not None:
-            target_log_prob = self._check_target(target_log_prob, log_proposal)
+            target_log_prob = _arguments.checked_target(target_log_prob, log_proposal)
         if self.T == 1:
             return log_proposal
         dtype = self._log_accept.output_dtype
-        if log_proposal.dtype != dtype and log_proposal.dtype not in (tf.float16, tf.bfloat16):
-            raise TypeError(
-                f"`accept_fn` returned {dtype.name}, but the proposal's log_prob is "
-                f"{log_proposal.dtype.name}: `accept_fn` must return that, too."
-            )
-        log_proposal_, result_dtype = tf.cast(log_proposal, dtype), log_proposal.dtype
-        # Outside the support a(z) may be anything, NaN too. It is evaluated elsewhere and dropped.
-        outside = log_proposal_ < dtype.min  # -inf
-        z = self._replace(self._broadcast(z), outside)
+        _arguments.check_accept_dtype(dtype, log_proposal.dtype)
+        result_dtype = log_proposal.dtype
+        log_proposal = tf.cast(log_proposal, dtype)
+        # Outside the support a(z) may be anything, also NaN. There it is evaluated at another
+        # point, and the value is dropped.
+        outside = log_proposal < dtype.min  # -inf
+        z = self._points.broadcast(z)
+        if self._point is not None:
+            z = self._points.replace(z, outside, self._point)
         log_weight = None
         if target_log_prob is not None:
-            log_weight = log_proposal_ - tf.cast(target_log_prob, dtype)
-            log_weight = tf.where(outside, log_proposal_, log_weight)
+            log_weight = log_proposal - tf.cast(target_log_prob, dtype)
+            log_weight = tf.where(outside, log_proposal, log_weight)
         log_ratio = self._log_ratio(z, log_weight, proposal_kwargs)
-        log_prob = tf.where(outside, log_proposal_, log_proposal_ + log_ratio)
+        log_prob = tf.where(outside, log_proposal, log_proposal + log_ratio)
         return tf.cast(log_prob, result_dtype)
-
-    def _replace(self, z, outside):
-        """`z` with a point of the support wherever `outside`, of shape sample + batch, is true."""
-        if self._point is None:
-            return z
-        for _ in range(self.event_shape.rank):
-            outside = outside[..., tf.newaxis]
-        return tf.ensure_shape(tf.where(outside, self._point, z), z.shape)
-
-    def _log_accept_of(self, z):
-        """`log a(z)` for broadcast `z` of any rank, even unknown; shape sample + batch."""
-        if z.shape.rank is not None:
-            return self._log_accept(z)
-        return self._with_lead_of(z, self._log_accept(self._with_one_sample_axis(z)))
 
     def _log_ratio(self, z, log_weight, proposal_kwargs):
         """`log p_T(z) - log pi(z)` for broadcast `z`, of shape sample + batch."""
         # Not for `z` and the draws for Z together: the draws need not wait for the encoder that
         # `z` comes from, and need no gradient if the proposal is not trained.
-        log_accept = self._log_accept(self._with_one_sample_axis(z))  # [R] + B
+        log_accept = self._log_accept(self._points.flatten(z))  # [R] + B
+        if self.T == 1:
+            return self._points.unflatten(tf.zeros_like(log_accept), z)
         log_target = None
         if log_weight is not None:
             log_target = tf.stop_gradient(tf.reshape(log_weight, tf.shape(log_accept))) + log_accept
@@ -571,21 +548,7 @@ class Resampled(tfd.Distribution):
             )
 
         log_z = self._normalizer(estimate, log_target)
-        return self._with_lead_of(z, density.log_ratio(log_accept, log_z, self.T))
-
-    def _with_one_sample_axis(self, z):
-        """Broadcast `z` as shape `[R]` + batch + event."""
-        batch_and_event = tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
-        flat = tf.reshape(z, tf.concat([[-1], batch_and_event], 0))
-        return tf.ensure_shape(flat, [None, *self.batch_shape, *self.event_shape])
-
-    def _with_lead_of(self, z, values):
-        """`values` of shape `[R]` + batch as the sample and batch shape of broadcast `z`."""
-        event_ndims = self.event_shape.rank
-        values = tf.reshape(values, tf.shape(z)[: tf.rank(z) - event_ndims])
-        if z.shape.rank is None:
-            return values
-        return tf.ensure_shape(values, z.shape[: z.shape.rank - event_ndims])
+        return self._points.unflatten(density.log_ratio(log_accept, log_z, self.T), z)
 
     def _sample_n(self, n, seed=None, T=_UNSET):
         """`T` overrides the truncation for this call. The draws carry no gradient.
@@ -597,51 +560,12 @@ class Resampled(tfd.Distribution):
 
     def _draw(self, n, seed, T=_UNSET):
         """`n` draws of each batch member, `[n] + B + event`, and their attempts, `[n] + B`."""
-        T = self.T if T is _UNSET else _check_truncation("T", T)
+        T = self.T if T is _UNSET else _arguments.checked_truncation(T)
         seed = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
         if T == 1:
             attempts = tf.ones(tf.concat([[n], self.batch_shape_tensor()], 0), tf.int32)
             return tf.stop_gradient(self.proposal.sample(n, seed=seed)), attempts
         return self._sampler(n, T or 0, seed)
-
-    def _convert(self, z):
-        return tf.convert_to_tensor(z, dtype=self.dtype, name="z")
-
-    def _broadcast(self, z):
-        """`z` with all batch and event dimensions, so that each member sees a z of its own."""
-        expected = self.batch_shape.concatenate(self.event_shape)
-        if (
-            z.shape.rank is not None
-            and expected.is_fully_defined()
-            and z.shape[max(z.shape.rank - expected.rank, 0) :] == expected
-        ):
-            return z
-        try:
-            static_shape = tf.broadcast_static_shape(z.shape, expected)
-        except ValueError:
-            raise ValueError(
-                f"`z` has shape {tuple(z.shape)}; expected sample shape + {tuple(expected)}, the "
-                "batch and event shape, or a shape that broadcasts to it."
-            ) from None
-        shape = tf.broadcast_dynamic_shape(
-            tf.shape(z), tf.concat([self.batch_shape_tensor(), self.event_shape_tensor()], 0)
-        )
-        return tf.ensure_shape(tf.broadcast_to(z, shape), static_shape)
-
-    def _check_target(self, target_log_prob, log_proposal):
-        target_log_prob = tf.convert_to_tensor(target_log_prob, dtype_hint=log_proposal.dtype)
-        if target_log_prob.dtype != log_proposal.dtype:
-            raise TypeError(
-                f"`target_log_prob` has type {target_log_prob.dtype.name}; expected "
-                f"{log_proposal.dtype.name}, the type of the proposal's log_prob."
-            )
-        if not target_log_prob.shape.is_compatible_with(log_proposal.shape):
-            raise ValueError(
-                f"`target_log_prob` has shape {tuple(target_log_prob.shape)}; expected "
-                f"{tuple(log_proposal.shape)}, one log density for each z. Sum over the "
-                "dimensions of an event with `tfd.Independent`."
-            )
-        return target_log_prob
 
     def _warn_if_not_owned(self):
         # `fit` traces, so a look at the stack in eager mode would be in vain.
@@ -650,100 +574,3 @@ class Resampled(tfd.Distribution):
 
 
 ResampledDistribution = Resampled
-
-
-def _draws_to_probe(proposal: tfd.Distribution) -> tf.Tensor | None:
-    """A few draws, the same each time; `None` where there are none to be had."""
-    # Drawing from an autoregressive flow takes one pass for each dimension, seconds in eager mode.
-    slow = any(isinstance(part, tfb.MaskedAutoregressiveFlow) for part in proposal.submodules)
-    if slow or not tf.executing_eagerly():
-        return None
-    try:
-        with _compat.no_recording(), _compat.inference_mode():
-            return proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 0]))
-    except Exception:  # Sampling may not be implemented, or not possible yet.
-        return None
-
-
-def _tangent_space_of(dist: tfd.Distribution) -> Callable | None:
-    """TFP's hook for the tangent space of the support at a point; `None` if there is none.
-
-    TFP's wrappers lack it, also around a discrete distribution, where there is no Jacobian.
-    """
-    base = dist
-    while isinstance(base, _WRAPPERS):
-        base = base.distribution
-    if isinstance(base, _compat.DiscreteDistribution):
-        return base._experimental_tangent_space
-    return getattr(dist, "_experimental_tangent_space", None)
-
-
-def _check_proposal(proposal: Any) -> None:
-    if isinstance(proposal, type) and issubclass(proposal, tfd.Distribution):
-        raise TypeError(
-            f"`proposal` must be a TFP distribution; got the class {proposal.__name__}. Pass an "
-            f"instance of it, such as `{proposal.__name__}(...)`."
-        )
-    if not isinstance(proposal, tfd.Distribution):
-        raise TypeError(f"`proposal` must be a TFP distribution; got {proposal!r}.")
-    if isinstance(proposal, tfd.JointDistribution) or tf.nest.is_nested(proposal.dtype):
-        raise TypeError(
-            f"`proposal` must have a single tensor as its event; {proposal.name!r} is joint, with "
-            f"events of type {proposal.dtype}. `tfd.Blockwise` makes one tensor of several."
-        )
-    if proposal.event_shape.rank is None:
-        raise ValueError(
-            f"`proposal` must have an event shape of known rank; that of {proposal.name!r} is "
-            "unknown."
-        )
-
-
-def _check_sample_shape(sample_shape: Any) -> None:
-    if tf.is_tensor(sample_shape) or isinstance(sample_shape, (tf.Variable, tf.TensorShape)):
-        return  # TFP checks these
-    shape = np.asarray(sample_shape)
-    expected = "must be a non-negative integer or a shape of such integers"
-    if shape.size and not np.issubdtype(shape.dtype, np.integer):
-        raise TypeError(f"`sample_shape` {expected}; got {sample_shape!r}.")
-    if np.any(shape < 0):
-        raise ValueError(f"`sample_shape` {expected}; got {sample_shape!r}.")
-
-
-def _check_truncation(name: str, T: Any) -> int | None:
-    if T is None or (isinstance(T, float) and math.inf == T):
-        return None
-    if isinstance(T, (bool, np.bool_)) or not isinstance(T, (int, np.integer)):
-        raise TypeError(
-            f"`{name}` must be an integer of at least 1, or None for resampling without end; "
-            f"got {T!r} of type {type(T).__name__}."
-        )
-    if not 1 <= T < 2**31:
-        raise ValueError(
-            f"`{name}` must be an integer from 1 to 2**31 - 1, or None for resampling without end; "
-            f"got {T!r}."
-        )
-    return int(T)
-
-
-def _as_normalizer(normalizer: Any) -> Normalizer:
-    if normalizer is None:
-        _check_outside_of_functions()
-        return MovingAverage()
-    return normalizer if isinstance(normalizer, Normalizer) else FixedNormalizer(normalizer)
-
-
-def _check_outside_of_functions() -> None:
-    if tf.inside_function():
-        raise ValueError(
-            "`normalizer`: a distribution that is built inside a tf.function cannot make a "
-            "MovingAverage of its own; pass one that was made outside, or a fixed log Z."
-        )
-
-
-def _check_estimate(estimate: Any) -> None:
-    """Catches a number of samples that was passed as log Z."""
-    if isinstance(estimate, numbers.Real) and estimate >= 1:
-        raise ValueError(
-            f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
-            f"that many proposals, write `freeze(num_samples={int(estimate)})`."
-        )

@@ -330,7 +330,7 @@ def test_acceptance_network_of_no_hidden_layer_is_linear():
 
 
 def test_acceptance_network_refuses_empty_layers():
-    with pytest.raises(ValueError, match=r"`hidden_units`.*\(10, 0\)"):
+    with pytest.raises(ValueError, match=r"`hidden_units\[1\]`.*got 0"):
         AcceptanceNetwork((10, 0))
 
 
@@ -346,17 +346,17 @@ def test_hard_rules_have_gradients_of_zero_not_nan():
 
 
 @pytest.mark.parametrize(
-    ("units", "message"),
+    ("units", "error", "message"),
     [
-        (10, r"`hidden_units` must be a sequence of integers; got 10.*pass `\(10,\)`"),
-        (np.int64(10), r"`hidden_units`.*pass `\(10,\)`"),
-        ((10.5,), r"`hidden_units` must be a sequence of integers; got \(10.5,\)"),
-        ("10", "`hidden_units` must be a sequence of integers; got '10'"),
-        (None, "`hidden_units` must be a sequence of integers; got None"),
+        (10, TypeError, r"`hidden_units` must be a sequence.*got 10\. For one layer, pass \(10,\)"),
+        (np.int64(10), TypeError, r"`hidden_units` must be a sequence.*pass \(10,\)"),
+        ((10.5,), ValueError, r"`hidden_units\[0\]` must be an integer.*got 10\.5"),
+        ("10", TypeError, "`hidden_units` must be a sequence.*got '10'"),
+        (None, TypeError, "`hidden_units` must be a sequence.*got None"),
     ],
 )
-def test_acceptance_network_names_a_wrong_argument(units, message):
-    with pytest.raises(TypeError, match=message):
+def test_acceptance_network_names_a_wrong_argument(units, error, message):
+    with pytest.raises(error, match=message):
         AcceptanceNetwork(units)
 
 

@@ -472,6 +472,33 @@ def test_weights_file_written_while_held_restores_as_not_held(tmp_path):
     assert other.prior.distribution.normalizer.num_updates == 2
 
 
+def test_weights_file_of_other_variables_is_refused(tmp_path):
+    """Keras compares shapes, and all of these are scalars."""
+
+    class Model(keras.Model):
+        def __init__(self, *state):
+            super().__init__()
+            dist = tfd.Normal(tf.Variable(0.0), 1.0)
+            dist.state = [tf.Variable(value, trainable=False) for value in state]
+            self.prior = DistributionLayer(dist)
+
+        def call(self, z):
+            return self.prior(z)
+
+    models = [Model(False, 0.5, 3), Model(0.5, 3, 4)]
+    for model in models:
+        model.build([None])
+    models[0].save_weights(tmp_path / "model.weights.h5")
+    # Keras shows the message of its last attempt, which is another one.
+    with pytest.raises(ValueError, match="could not be loaded"):
+        models[1].load_weights(tmp_path / "model.weights.h5")
+    store = {}
+    models[0].prior.save_own_variables(store)
+    stored = {key: np.array(value) for key, value in store.items()}
+    with pytest.raises(ValueError, match="bool as variable 1, .* is float32.*another version"):
+        models[1].prior.load_own_variables(stored)
+
+
 def test_functional_model_file_is_refused_with_the_remedy(tmp_path):
     model = functional()
     with pytest.raises(NotImplementedError, match=r"save_weights\(.*constructor.*`get_config`"):
@@ -500,7 +527,7 @@ def test_another_backend_of_keras_is_an_import_error(backend):
     )
     assert process.returncode == 1
     last = process.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: tfp_lars needs Keras with its TensorFlow backend")
+    assert last.startswith("ImportError: tfp_lars needs Keras with the TensorFlow backend")
     assert f"is '{backend}'" in last
     assert "KERAS_BACKEND=tensorflow" in last
 

@@ -45,7 +45,8 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
     part of the gradient through their draws: that of the components, not that of the weights.
 
     `average.hold()` stops the updates, also in graphs that are already traced, and
-    `average.release()` resumes them. While held, `log_prob` uses the value and draws nothing.
+    `average.release()` resumes them. While held, `log_prob` uses the value and draws nothing. (A
+    graph that computes gradients draws proposals and ignores them.)
     Before the first update there is no value to hold: `log_prob` then estimates Z with the same
     draws at each call, and keeps nothing. Checkpoints do not save whether an average is held.
 
@@ -225,11 +226,15 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         has_value = _has_value(old)
         held = tf.constant(True) if _HOLDING.get() else self._held.read_value()
         use_old = tf.logical_and(held, has_value)
-        log_current = tf.cond(
-            tf.reduce_all(use_old),
-            lambda: old,
-            lambda: estimate(self.num_samples, seed, self.score_function),
-        )
+
+        def current():
+            return estimate(self.num_samples, seed, self.score_function)
+
+        if _compat.tape_is_recording() and not tf.executing_eagerly():
+            # TensorFlow cannot vectorize the second derivative of a `tf.cond`.
+            log_current = current()
+        else:
+            log_current = tf.cond(tf.reduce_all(use_old), lambda: old, current)
         log_current.set_shape(self._log_z.shape)
         if log_target is not None:
             # An infinite weight must not reach the gradient where the old value is used.

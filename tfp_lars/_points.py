@@ -1,0 +1,66 @@
+"""Shapes of the points z that a distribution with a batch is evaluated at."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+__all__ = ["Points"]
+
+tfd = tfp.distributions
+
+
+class Points:
+    """Broadcasts, flattens and restores points of shape sample + batch + event.
+
+    Args:
+      distribution: Distribution with batch shape `B`.
+    """
+
+    def __init__(self, distribution: tfd.Distribution):
+        self._distribution = distribution
+
+    def broadcast(self, z: tf.Tensor) -> tf.Tensor:
+        """Returns `z` with all batch and event dimensions, so that each member has its own z."""
+        expected = self._distribution.batch_shape.concatenate(self._distribution.event_shape)
+        if (
+            z.shape.rank is not None
+            and expected.is_fully_defined()
+            and z.shape[max(z.shape.rank - expected.rank, 0) :] == expected
+        ):
+            return z
+        try:
+            static_shape = tf.broadcast_static_shape(z.shape, expected)
+        except ValueError:
+            raise ValueError(
+                f"`z` has shape {tuple(z.shape)}; expected sample shape + {tuple(expected)}, the "
+                "batch and event shape, or a shape that broadcasts to it."
+            ) from None
+        shape = tf.broadcast_dynamic_shape(tf.shape(z), self._batch_and_event())
+        return tf.ensure_shape(tf.broadcast_to(z, shape), static_shape)
+
+    def flatten(self, z: tf.Tensor) -> tf.Tensor:
+        """Returns broadcast `z` with a single sample axis, shape `[R] + B + event`."""
+        flat = tf.reshape(z, tf.concat([[-1], self._batch_and_event()], 0))
+        return tf.ensure_shape(
+            flat, [None, *self._distribution.batch_shape, *self._distribution.event_shape]
+        )
+
+    def unflatten(self, values: tf.Tensor, z: tf.Tensor) -> tf.Tensor:
+        """Returns `values` of shape `[R] + B` in the sample and batch shape of broadcast `z`."""
+        event_ndims = self._distribution.event_shape.rank
+        values = tf.reshape(values, tf.shape(z)[: tf.rank(z) - event_ndims])
+        if z.shape.rank is None:
+            return values
+        return tf.ensure_shape(values, z.shape[: z.shape.rank - event_ndims])
+
+    def replace(self, z: tf.Tensor, where: tf.Tensor, point: tf.Tensor) -> tf.Tensor:
+        """Returns broadcast `z` with `point` wherever `where`, of shape sample + batch, is true."""
+        for _ in range(self._distribution.event_shape.rank):
+            where = where[..., tf.newaxis]
+        return tf.ensure_shape(tf.where(where, point, z), z.shape)
+
+    def _batch_and_event(self) -> tf.Tensor:
+        return tf.concat(
+            [self._distribution.batch_shape_tensor(), self._distribution.event_shape_tensor()], 0
+        )

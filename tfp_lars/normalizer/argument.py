@@ -1,0 +1,40 @@
+"""What users may pass as `Resampled(normalizer=...)` and `freeze(estimate)`."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import tensorflow as tf
+
+from tfp_lars.normalizer.fixed import FixedNormalizer
+from tfp_lars.normalizer.moving_average import MovingAverage
+from tfp_lars.normalizer.protocol import Normalizer
+
+__all__ = ["as_normalizer", "check_estimate", "check_outside_of_functions"]
+
+
+def as_normalizer(normalizer: Any) -> Normalizer:
+    """Returns the normalizer that an argument stands for; a new moving average for `None`."""
+    if normalizer is None:
+        check_outside_of_functions()
+        return MovingAverage()
+    return normalizer if isinstance(normalizer, Normalizer) else FixedNormalizer(normalizer)
+
+
+def check_outside_of_functions() -> None:
+    """Raises inside a `tf.function`, where a moving average cannot be created."""
+    if tf.inside_function():
+        raise ValueError(
+            "`normalizer`: a distribution that is built inside a tf.function cannot create a "
+            "MovingAverage. Pass one that was created outside, or a fixed log Z."
+        )
+
+
+def check_estimate(estimate: Any) -> None:
+    """Raises if a number of samples was passed as log Z."""
+    if isinstance(estimate, numbers.Real) and estimate >= 1:
+        raise ValueError(
+            f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
+            f"that many proposals, write `freeze(num_samples={int(estimate)})`."
+        )
