@@ -15,7 +15,7 @@ help:
 	@echo "make bench   speed beside what one would use instead, into out/benchmarks;"
 	@echo "             BENCH=--quick for a look, BENCH=--list for the cases"
 	@echo "make test    the test suite"
-	@echo "make lint    lint and format check"
+	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environment and all outputs"
 
@@ -43,6 +43,7 @@ test: $(VENV)/installed
 lint: $(VENV)/installed
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
+	$(RUN) -m pyright --pythonpath $(RUN)
 
 format: $(VENV)/installed
 	$(RUN) -m ruff check --fix

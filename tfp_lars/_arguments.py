@@ -20,10 +20,16 @@ __all__ = [
     "checked_positive",
     "checked_target",
     "checked_truncation",
+    "is_real_number",
 ]
 
 # How far above 1 rounding may push a probability, and above 0 its log.
 PROBABILITY_SLACK = 1e-5
+
+
+def is_real_number(value: Any) -> bool:
+    """Whether `value` is a number of Python or NumPy, and no `bool`."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def checked_count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:
@@ -40,8 +46,7 @@ def checked_count(name: str, value: Any, *, least: int = 1, most: int | None = N
     """
     limits = f"of at least {least}" if most is None else f"from {least} to {most}"
     message = f"`{name}` must be an integer {limits}; got {value!r}."
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-    if not is_number:
+    if not is_real_number(value):
         raise TypeError(message)
     if not np.isfinite(value) or int(value) != value or value < least:
         raise ValueError(message)
@@ -53,7 +58,7 @@ def checked_count(name: str, value: Any, *, least: int = 1, most: int | None = N
 def checked_positive(name: str, value: Any) -> float:
     """Returns `value` as a positive and finite `float`, or raises an error."""
     message = f"`{name}` must be a positive number; got {value!r}."
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if not is_real_number(value):
         raise TypeError(message)
     if not 0 < value < np.inf:
         raise ValueError(message)

@@ -8,8 +8,8 @@ package works without them.
 `Resampled` and the proposals also override or call these protected methods of TFP's
 `Distribution`: `_parameter_properties`, `_batch_shape`, `_batch_shape_tensor`, `_event_shape`,
 `_event_shape_tensor`, `_default_event_space_bijector`, `_log_prob`, `_sample_n`,
-`_name_and_control_scope`, `_expand_sample_shape_to_vector`, `_set_sample_static_shape`,
-`_no_dependency` and `_experimental_tangent_space`.
+`_name_and_control_scope`, `_expand_sample_shape_to_vector`, `_set_sample_static_shape` and
+`_experimental_tangent_space`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -36,6 +37,7 @@ __all__ = [
     "no_recording",
     "sublayers",
     "tape_is_recording",
+    "untracked",
     "write_rows",
 ]
 
@@ -61,16 +63,27 @@ class ModuleWithUnsavedVariables(tf.Module):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        ignored = tf.Module._TF_MODULE_IGNORED_PROPERTIES
+        ignored = tf.Module._TF_MODULE_IGNORED_PROPERTIES  # pyright: ignore[reportAttributeAccessIssue]
         cls._TF_MODULE_IGNORED_PROPERTIES = frozenset(ignored | cls._unsaved_variables)
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):
-        children = super()._trackable_children(save_type, **kwargs)
+        children: dict[str, Any] = super()._trackable_children(save_type, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
         for name in self._unsaved_variables:
             children.pop(name, None)
             if save_type == "savedmodel" and getattr(self, name, None) is not None:
                 children[name] = getattr(self, name)
         return children
+
+
+def untracked(value: Any) -> Any:
+    """Marks a value that a `tf.Module` or distribution holds, but that checkpoints leave out.
+
+    Assign the result to an attribute. The attribute then has the plain value. TensorFlow has no
+    public way to do this.
+    """
+    from tensorflow.python.trackable import data_structures
+
+    return data_structures.NoDependency(value)
 
 
 def in_autobatched_joint_distribution() -> bool:
@@ -130,7 +143,7 @@ def inference_mode() -> Iterator[None]:
 
     outer = global_state.get_global_attribute("current_call_ctx")
     context = CallContext(entry_layer=None)
-    context.training = False
+    context.training = False  # pyright: ignore[reportAttributeAccessIssue]
     global_state.set_global_attribute("current_call_ctx", context)
     try:
         with base_layer_utils.call_context().enter(

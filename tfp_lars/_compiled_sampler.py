@@ -95,7 +95,7 @@ class CompiledSampler:
         if draws.invalid_accept:
             raise ValueError(self._complaint)
         if not tf.reduce_all(draws.finished):
-            raise RuntimeError(self._gave_up_message(draws).numpy().decode())
+            raise RuntimeError(tf.compat.as_str(self._gave_up_message(draws).numpy()))
 
     def _assertions(self, draws: sampler.Draws) -> list[tf.Operation]:
         finished = tf.reduce_all(draws.finished)

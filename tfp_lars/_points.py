@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -54,10 +55,10 @@ class Points:
             return values
         return tf.ensure_shape(values, z.shape[: z.shape.rank - event_ndims])
 
-    def replace(self, z: tf.Tensor, where: tf.Tensor, point: tf.Tensor) -> tf.Tensor:
+    def replace(self, z: tf.Tensor, where: tf.Tensor, point: tf.Tensor | np.ndarray) -> tf.Tensor:
         """Returns broadcast `z` with `point` wherever `where`, of shape sample + batch, is true."""
         for _ in range(self._distribution.event_shape.rank):
-            where = where[..., tf.newaxis]
+            where = tf.expand_dims(where, -1)
         return tf.ensure_shape(tf.where(where, point, z), z.shape)
 
     def _batch_and_event(self) -> tf.Tensor:

@@ -64,8 +64,14 @@ def standard_normal(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType = tf.floa
     half = (size + 1) // 2
     integer = tf.int32 if dtype == tf.float32 else tf.int64
     num_bits = 8 * integer.size
+    # No limits mean all integers. TensorFlow's stubs do not know this.
     bits = tf.random.stateless_uniform(
-        tf.stack([2, half]), seed, minval=None, maxval=None, dtype=integer, alg="philox"
+        tf.stack([2, half]),
+        seed,
+        minval=None,  # pyright: ignore[reportArgumentType]
+        maxval=None,
+        dtype=integer,
+        alg="philox",
     )
     # Integers symmetric around 0: the small ones, which become the tails, are exact as floats.
     # The largest draws of float32 are at 6.66.

@@ -23,7 +23,7 @@ class Store(Protocol):
 
     static_blocks: bool
 
-    def empty(self, num_rows: tf.Tensor, *shape: int, dtype: tf.DType) -> tf.Tensor:
+    def empty(self, num_rows: tf.Tensor, *shape: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """Returns a buffer for `num_rows` rows."""
         ...
 

@@ -30,7 +30,7 @@ class TracedOnce:
         self._function = function
         self._graph = None
 
-    def __call__(self, *arguments: tf.Tensor) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         """Calls the function."""
         with _compat.no_recording(), _compat.inference_mode():
             if not tf.executing_eagerly():

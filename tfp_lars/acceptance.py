@@ -7,13 +7,14 @@ Every kind of function and network is met here, once: whatever comes in, what co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from tfp_lars import ownership
+from tfp_lars import _compat, ownership
 from tfp_lars._arguments import PROBABILITY_SLACK, checked_hidden_units
 
 __all__ = ["AcceptanceNetwork", "LogAcceptance"]
@@ -103,7 +104,9 @@ class AcceptanceNetwork(keras.Model):
         h = self._flatten(keras.ops.cast(z, self.compute_dtype))
         for layer in self._dense:
             h = layer(h)
-        return keras.ops.cast(h, _at_least_single(tf.as_dtype(self.compute_dtype)).name)
+        dtype = _at_least_single(tf.as_dtype(self.compute_dtype))
+        # pyright reads the types of another backend of Keras.
+        return keras.ops.cast(h, dtype.name)  # pyright: ignore[reportReturnType]
 
     def call(self, z):
         """Probabilities a(z): shape `[N, 1]` for `z` of shape `[N]` + event."""
@@ -124,7 +127,7 @@ class AcceptanceNetwork(keras.Model):
         return cls(**config)
 
 
-def _another(initializer):
+def _another(initializer: Any) -> Any:
     """Keras warns when one unseeded initializer serves several weights."""
     if isinstance(initializer, keras.initializers.Initializer):
         return initializer.clone()
@@ -163,14 +166,14 @@ class LogAcceptance(tf.Module):
         super().__init__(name="log_acceptance")
         self._slice = None
         if isinstance(accept_fn, SlicedAcceptance):
-            self._slice = self._no_dependency(accept_fn)
+            self._slice = _compat.untracked(accept_fn)
             accept_fn = accept_fn.accept_fn
         # Of the class: an instance may hold a layer of that name.
         has_logits = callable(getattr(type(accept_fn), "logits", None))
         _check_callable(accept_fn, has_logits)
         self.in_logits = from_logits or has_logits
-        self._function = self._no_dependency(accept_fn.logits if has_logits else accept_fn)
-        self._event_shape = self._no_dependency(event_shape)
+        self._function = _compat.untracked(accept_fn.logits if has_logits else accept_fn)
+        self._event_shape = _compat.untracked(event_shape)
         self._dtype = dtype
         self._validate_args = validate_args
         self._calls_to_check = _CHECKED_CALLS
@@ -181,7 +184,7 @@ class LogAcceptance(tf.Module):
         # A checkpoint would follow a Keras 3 network, too, but not into lists of its layers. Its
         # variables are listed instead, and so are held once.
         is_keras3 = isinstance(network, keras.Layer)
-        self._network = self._no_dependency(network) if is_keras3 else network
+        self._network = _compat.untracked(network) if is_keras3 else network
         self._call_once(batch_shape, draws)
 
     @property
@@ -248,7 +251,7 @@ class LogAcceptance(tf.Module):
             # A module does not list them. Where a checkpoint reaches them by way of the module,
             # they are listed without becoming part of it a second time.
             if inside:
-                self._variables_in_keras3_layers = self._no_dependency(inside)
+                self._variables_in_keras3_layers = _compat.untracked(inside)
             if missed:
                 self._listed_variables = missed
         else:
@@ -318,27 +321,26 @@ class LogAcceptance(tf.Module):
 
     def _raise_on_bad_values(self, value: tf.Tensor, z: tf.Tensor, source: str) -> None:
         """Raises for values that are not valid, and names the range of all of them."""
-        value, z = value.numpy(), z.numpy()
-        bad = ~self.valid(value).numpy()
+        bad, values, points = ~self.valid(value).numpy(), value.numpy(), z.numpy()
         if self._dtype.is_floating:
-            z_is_nan = np.isnan(z).any(axis=tuple(range(value.ndim, z.ndim)))
+            z_is_nan = np.isnan(points).any(axis=tuple(range(values.ndim, points.ndim)))
             if source == _DRAWS and np.any(bad & z_is_nan):
                 raise ValueError(
-                    f"`proposal` draws NaN in {np.sum(z_is_nan)} of {value.size} draws. Check its "
+                    f"`proposal` draws NaN in {np.sum(z_is_nan)} of {values.size} draws. Check its "
                     "parameters."
                 )
             # As in TFP, the log density of NaN is NaN.
             bad = bad & ~z_is_nan if not self._validate_args else bad
         if not np.any(bad):
             return
-        if np.all(np.isnan(value[bad])):
+        if np.all(np.isnan(values[bad])):
             raise ValueError(
-                f"`accept_fn` returned NaN for {np.sum(bad)} of {value.size} {source}."
+                f"`accept_fn` returned NaN for {np.sum(bad)} of {values.size} {source}."
             )
         raise ValueError(
             "`accept_fn` must return probabilities in [0, 1], but returned values from "
-            f"{np.nanmin(value):.4g} to {np.nanmax(value):.4g} for {value.size} {source}. If these "
-            "are logits, pass from_logits=True."
+            f"{np.nanmin(values):.4g} to {np.nanmax(values):.4g} for {values.size} {source}. If "
+            "these are logits, pass from_logits=True."
         )
 
 
@@ -351,8 +353,7 @@ class SlicedAcceptance:
 
     Args:
       accept_fn: Acceptance function of the unsliced distribution.
-      batch_shape: Batch shape of the unsliced distribution, a `tf.TensorShape`, or a tensor if it
-        is not static.
+      batch_shape: Batch shape of the unsliced distribution, `int32`, an array if it is static.
       index: Positions of the remaining members in the flattened batch, `int32`, of the batch shape
         of the slice.
       event_ndims: Rank of an event.
@@ -361,7 +362,7 @@ class SlicedAcceptance:
     def __init__(
         self,
         accept_fn: Callable,
-        batch_shape: tf.TensorShape | tf.Tensor,
+        batch_shape: np.ndarray | tf.Tensor,
         index: tf.Tensor,
         event_ndims: int,
     ):
@@ -374,7 +375,7 @@ class SlicedAcceptance:
     def of(
         cls,
         accept_fn: Callable,
-        batch_shape: tf.TensorShape | tf.Tensor,
+        batch_shape: np.ndarray | tf.Tensor,
         slices: tuple,
         event_ndims: int,
     ) -> SlicedAcceptance:
@@ -420,7 +421,7 @@ class SlicedAcceptance:
             )
             members = tf.reshape(z, tf.concat([sample, tf.shape(index), event], 0))
             whole = tf.reshape(tf.gather(members, source, axis=axis), whole_shape)
-        if isinstance(self._batch_shape, tf.TensorShape):
+        if isinstance(self._batch_shape, np.ndarray):
             whole.set_shape([*z.shape[:axis], *self._batch_shape, *z.shape[event_axis:]])
         value = tf.reshape(function(whole), tf.concat([sample, [num_members]], 0))
         return tf.gather(value, self._index, axis=axis)

@@ -18,6 +18,8 @@ where `(1 - alpha) / Z` is 99. Both ends of `Z` need care: at `Z = 1` the deriva
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -95,11 +97,11 @@ def _log_tiny(dtype: tf.DType) -> float:
 
     Not the smallest float: its inverse times `T` has to be a float, too.
     """
-    return 0.8 * float(np.log(np.finfo(dtype.as_numpy_dtype).tiny))
+    return 0.8 * float(np.log(np.finfo(dtype.name).tiny))
 
 
 @tf.custom_gradient
-def _log1mexp(x: tf.Tensor):
+def _log1mexp(x: tf.Tensor) -> Any:
     """`log(1 - exp(x))` for `x < 0`, held finite from there on, where its gradient passes on.
 
     An estimate of Z with reweighted samples can exceed 1.

@@ -15,6 +15,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+import tensorflow_probability as tfp
 import tf_keras
 
 from tfp_lars import _compat
@@ -28,6 +29,8 @@ __all__ = [
     "variables_in_keras3_layers",
     "warn_if_not_owned",
 ]
+
+tfd = tfp.distributions
 
 
 def tf_variables(layer: keras.Layer) -> list[tf.Variable]:
@@ -73,7 +76,7 @@ def network_of(function: Callable) -> Any:
     return owner if is_network else function
 
 
-def build_networks(distribution: tf.Module) -> None:
+def build_networks(distribution: tfd.Distribution) -> None:
     """Makes networks inside a TFP distribution create the variables they put off.
 
     `tfb.AutoregressiveNetwork`, for one, has none until its first call. What is not built
@@ -132,7 +135,7 @@ def is_training() -> bool | None:
     return None if step is None else step == "train_step"
 
 
-def _networks_built(distribution: tf.Module) -> Iterator[bool]:
+def _networks_built(distribution: tfd.Distribution) -> Iterator[bool]:
     for layer in (*distribution.submodules, *keras3_layers(distribution)):
         if isinstance(layer, (tf_keras.layers.Layer, keras.Layer)):
             yield _is_built(layer)

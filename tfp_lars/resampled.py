@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _arguments, _nested, _seeds, density, ownership
+from tfp_lars import _arguments, _compat, _nested, _seeds, density, ownership
 from tfp_lars._compiled_sampler import CompiledSampler
 from tfp_lars._points import Points
 from tfp_lars._proposal_checks import check_proposal, probe_draws, tangent_space
@@ -159,7 +159,7 @@ class Resampled(tfd.Distribution):
                 for network in ownership.keras3_layers(proposal)
                 for v in ownership.tf_variables(network)
             ]
-            self._accept_fn = self._no_dependency(accept_fn)
+            self._accept_fn = _compat.untracked(accept_fn)
             self._points = Points(proposal)
             draws = probe_draws(proposal)
             # Stands in for z outside the support. Parameters may move the support away from it
@@ -238,7 +238,7 @@ class Resampled(tfd.Distribution):
         if self._estimate is None:
             return None
         with tf.init_scope():
-            value = tf.get_static_value(tf.convert_to_tensor(self.normalizer))
+            value = tf.get_static_value(tf.convert_to_tensor(self._normalizer.argument))
         expected = np.asarray(self._estimate.log_z, value.dtype)
         return self._estimate if np.array_equal(value, expected) else None
 
@@ -350,7 +350,7 @@ class Resampled(tfd.Distribution):
             if not isinstance(part, Resampled):
                 return None
             is_fixed = not moving_averages(part._normalizer)
-            return part.freeze(part.normalizer if is_fixed else None, **kwargs)
+            return part.freeze(part._normalizer.argument if is_fixed else None, **kwargs)
 
         return _nested.rebuild(self.proposal, replace)
 
@@ -461,7 +461,9 @@ class Resampled(tfd.Distribution):
         accept_fn = self.accept_fn
         if self._log_accept.sees_members:
             static = self.batch_shape.is_fully_defined()
-            batch_shape = self.batch_shape if static else self.batch_shape_tensor()
+            batch_shape = (
+                np.array(self.batch_shape, np.int32) if static else self.batch_shape_tensor()
+            )
             accept_fn = SlicedAcceptance.of(accept_fn, batch_shape, slices, self.event_shape.rank)
         return self.copy(
             proposal=self.proposal[slices],

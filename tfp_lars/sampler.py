@@ -77,9 +77,9 @@ def decide(
     """
     accepted = _accept(log_accept, seed)
     period = tf.where(T > 0, T, tf.int32.max)
-    attempts = (_distance_to_last_accepted(accepted, since) - 1) % period + 1
+    attempts = tf.math.floormod(_distance_to_last_accepted(accepted, since) - 1, period) + 1
     kept = tf.logical_or(accepted, tf.equal(attempts, period))
-    since = tf.where(accepted[-1], 0, attempts[-1] % period)
+    since = tf.where(accepted[-1], 0, tf.math.floormod(attempts[-1], period))
     return kept, attempts, since
 
 
@@ -158,7 +158,13 @@ def draw(
     store = store or default_store()
     fixed_block = _fixed_block(static_n, M * E) if store.static_blocks else None
     # The same as `tf.random.fold_in` with the number of the block, but hashed once for all blocks.
-    keys = tf.random.stateless_uniform([2], seed, minval=None, maxval=None, dtype=tf.int32)
+    keys = tf.random.stateless_uniform(
+        [2],
+        seed,
+        minval=None,  # pyright: ignore[reportArgumentType]  # None means all integers
+        maxval=None,
+        dtype=tf.int32,
+    )
 
     def gave_up(state):
         waiting = tf.logical_and(state.count < n, state.since >= max_attempts)

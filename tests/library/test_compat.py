@@ -27,6 +27,14 @@ def test_discrete_distribution_marks_discrete_distributions():
     assert not isinstance(tfd.Normal(0.0, 1.0), _compat.DiscreteDistribution)
 
 
+def test_untracked_values_stay_out_of_checkpoints():
+    module = tf.Module()
+    module.tracked, module.untracked = tf.Variable(1.0), _compat.untracked(tf.Variable(2.0))
+    assert float(module.untracked) == 2.0  # the plain value
+    children = tf.train.TrackableView(module).children(module)
+    assert "tracked" in children and "untracked" not in children
+
+
 def test_in_autobatched_joint_distribution():
     seen = []
 

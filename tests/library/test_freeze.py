@@ -272,7 +272,7 @@ def test_copy_with_another_density_has_another_z(change):
     with pytest.raises(ValueError, match=f"`copy` got another `{name}`.*`normalizer=`"):
         dist.freeze(-0.5).copy(**change)
     assert dist.copy(**change, normalizer=-0.5).log_normalizer == -0.5
-    with pytest.raises(ValueError, match="made outside"):
+    with pytest.raises(ValueError, match="created outside"):
         tf.function(lambda: dist.copy(**change).log_prob(Z))()
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import tensorflow as tf
 
+from tfp_lars._arguments import is_real_number
 from tfp_lars.normalizer.fixed import FixedNormalizer
 from tfp_lars.normalizer.moving_average import MovingAverage
 from tfp_lars.normalizer.protocol import Normalizer
@@ -33,7 +33,7 @@ def check_outside_of_functions() -> None:
 
 def check_estimate(estimate: Any) -> None:
     """Raises if a number of samples was passed as log Z."""
-    if isinstance(estimate, numbers.Real) and estimate >= 1:
+    if is_real_number(estimate) and estimate >= 1:
         raise ValueError(
             f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
             f"that many proposals, write `freeze(num_samples={int(estimate)})`."

@@ -62,7 +62,7 @@ class LogNormalizer:
     def __repr__(self) -> str:
         log_z, stderr = np.asarray(self.log_z), np.asarray(self.stderr)
         if log_z.ndim == 0:
-            value = f"log_z={_with_error(log_z, stderr)}, Z={np.exp(log_z):.4g}"
+            value = f"log_z={_with_error(float(log_z), float(stderr))}, Z={np.exp(log_z):.4g}"
         else:
             members = [_with_error(*pair) for pair in zip(log_z.flat, stderr.flat, strict=True)]
             shown = members if len(members) <= 6 else [*members[:3], "...", *members[-3:]]

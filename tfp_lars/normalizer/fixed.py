@@ -29,29 +29,29 @@ class FixedNormalizer(Normalizer):
 
     def __init__(self, log_z: Any):
         super().__init__(name="fixed_normalizer")
-        self._given = self._no_dependency(log_z)
-        self._log_z = None
+        self._given = _compat.untracked(log_z)
+        self._log_z: Any = None  # a variable or tensor after `build`
 
     def build(self, batch_shape: tf.TensorShape, dtype: tf.DType) -> None:
         """Checks the value and creates its variable."""
         log_z = self._given
         if isinstance(log_z, LogNormalizer):
             _check_hits(log_z)
-            log_z = log_z.log_z
+            log_z = _as_tensor(log_z.log_z, dtype)
+        elif not isinstance(log_z, tf.Variable) and not tf.is_tensor(log_z):
+            log_z = _as_tensor(log_z, dtype)
         if isinstance(log_z, tf.Variable):
             _check_not_trainable(log_z)
-        # A variable of our own would cut off the gradient with respect to a tensor.
-        may_have_gradient = tf.is_tensor(log_z) and _compat.tape_is_recording()
-        if not tf.is_tensor(log_z) and not isinstance(log_z, tf.Variable):
-            log_z = _as_tensor(log_z, dtype)
-        if not isinstance(log_z, tf.Variable):
+        else:
             _check_value(log_z)
+        # A variable of our own would cut off the gradient with respect to a tensor.
+        may_have_gradient = tf.is_tensor(self._given) and _compat.tape_is_recording()
         _check_type_and_shape(log_z, batch_shape, dtype)
         if isinstance(log_z, tf.Variable) or may_have_gradient or not tf.executing_eagerly():
             self._log_z = log_z
         else:
             self._log_z = tf.Variable(log_z, trainable=False, name="log_z")
-        self._batch_shape = self._no_dependency(batch_shape)
+        self._batch_shape = _compat.untracked(batch_shape)
 
     @property
     def argument(self) -> tf.Tensor | tf.Variable:

@@ -55,8 +55,9 @@ class ProposalSums:
 
     def _add_up(self, first, num_batches, batch_size, seed):
         def add_batch(i, largest, total, total_of_squares):
+            # TensorFlow annotates `fold_in` as returning an `int`.
             key = tf.random.fold_in(seed, first + i)
-            z = _proposal_draws.sample(self._proposal, batch_size, key)
+            z = _proposal_draws.sample(self._proposal, batch_size, key)  # pyright: ignore[reportArgumentType]
             log_accept = tf.cast(self._log_accept_fn(z), tf.float64)
             new = tf.maximum(largest, tf.reduce_max(log_accept, axis=0))
             scaled = tf.exp(log_accept - new)

@@ -98,8 +98,8 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         self.num_samples = num_samples
         self.decay = float(decay)
         self.score_function = bool(score_function)
-        self.seed = self._no_dependency(seed)
-        self._log_z = None
+        self.seed = _compat.untracked(seed)
+        self._log_z: Any = None  # a variable after `build`
 
     def build(self, batch_shape: tf.TensorShape, dtype: tf.DType) -> None:
         """Creates the variables, unless they exist. `Resampled` calls this.
@@ -124,7 +124,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         # Variables that are built inside a `tf.function` must outlive the trace.
         with tf.init_scope():
             self._log_z = tf.Variable(
-                np.full(batch_shape, dtype.max, dtype.as_numpy_dtype),
+                tf.fill(batch_shape, tf.constant(dtype.max, dtype)),
                 trainable=False,
                 # Without aggregation, replicas would drift apart.
                 aggregation=tf.VariableAggregation.MEAN,
@@ -136,7 +136,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
             self._random_state = _counter(
                 tf.bitcast(tf.random.fold_in(seed, 0), tf.int64), "random_state"
             )
-            self._held = self._no_dependency(_counter(False, "held"))
+            self._held = _compat.untracked(_counter(False, "held"))
 
     @property
     def log_z(self) -> tf.Tensor:
@@ -283,7 +283,8 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:
             return seed
-        return tf.random.fold_in(seed, context.replica_id_in_sync_group)
+        # TensorFlow annotates `fold_in` as returning an `int`.
+        return tf.random.fold_in(seed, context.replica_id_in_sync_group)  # pyright: ignore[reportReturnType]
 
     def _read(self) -> tf.Tensor:
         self._check_built()

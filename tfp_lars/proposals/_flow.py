@@ -113,17 +113,23 @@ def dense_stack(
 def initial_kernels(seed: Any) -> Callable[..., tf.Tensor]:
     """Returns a Glorot-uniform initializer with a new seed, derived from `seed`, at each call."""
     seeds: Iterator[int] = _seeds.integers(seed)
+    # pyright reads the types of another backend of Keras.
     return lambda shape, dtype: tf.convert_to_tensor(
-        keras.initializers.GlorotUniform(seed=next(seeds))(shape, tf.as_dtype(dtype).name)
+        keras.initializers.GlorotUniform(seed=next(seeds))(  # pyright: ignore[reportArgumentType]
+            shape, tf.as_dtype(dtype).name
+        )
     )
 
 
-def checked_activation(value: Activation) -> Callable[[tf.Tensor], tf.Tensor]:
+def checked_activation(value: Activation) -> Callable[[tf.Tensor], Any]:
     """Returns an activation as a function, or raises an error."""
     try:
-        return tf_keras.activations.get(value)
+        activation = tf_keras.activations.get(value)
     except (TypeError, ValueError):
+        activation = None
+    if not callable(activation):
         raise ValueError(
             "`activation` must be a Keras name, such as 'relu' or 'tanh', or a function of a "
             f"tensor; got {value!r}."
-        ) from None
+        )
+    return activation

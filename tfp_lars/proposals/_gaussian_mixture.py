@@ -67,9 +67,9 @@ def gaussian_mixture(
     dtype = _arguments.checked_dtype("dtype", dtype)
     shape = [num_components, d]
 
-    loc = keras.initializers.RandomNormal(stddev=init_spread, seed=next(_seeds.integers(seed)))(
-        shape, dtype.name
-    )
+    normal = keras.initializers.RandomNormal(stddev=init_spread, seed=next(_seeds.integers(seed)))
+    # pyright reads the types of another backend of Keras.
+    loc = tf.Variable(normal(shape, dtype.name), name="loc")  # pyright: ignore[reportArgumentType]
     log_scale = 0.5 * np.log1p(-(init_spread**2))
     if abs(log_scale) >= bound:
         raise ValueError(
@@ -84,10 +84,7 @@ def gaussian_mixture(
     )
     return tfd.MixtureSameFamily(
         tfd.Categorical(logits=tf.Variable(tf.zeros([num_components], dtype), name="logits")),
-        tfd.Independent(
-            tfd.Normal(tf.Variable(loc, name="loc"), scale),
-            reinterpreted_batch_ndims=1,
-        ),
+        tfd.Independent(tfd.Normal(loc, scale), reinterpreted_batch_ndims=1),
         reparameterize=True,
         name=name,
     )

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _arguments, _seeds, ownership
+from tfp_lars import _arguments, _compat, _seeds, ownership
 
 __all__ = ["VAEMarginal", "vae_marginal"]
 
@@ -44,10 +44,10 @@ class VAEMarginal(tfd.Distribution):
     ):
         parameters = dict(locals())
         self._prior = prior
-        self._encode = self._no_dependency(encode)
-        self._decode = self._no_dependency(decode)
+        self._encode = _compat.untracked(encode)
+        self._decode = _compat.untracked(decode)
         self._num_samples = num_samples
-        self._seed = self._no_dependency(seed)
+        self._seed = _compat.untracked(seed)
         # One pass creates the weights of lazy networks and finds those that plain functions read.
         with tf.GradientTape() as tape:
             likelihood = decode(prior.sample(1, seed=(0, 0)))
@@ -55,7 +55,7 @@ class VAEMarginal(tfd.Distribution):
             posterior = encode(likelihood.sample(seed=(0, 1)))
             _check_output("encode", posterior)
         _check_posterior(posterior, prior)
-        self._static_event_shape = self._no_dependency(likelihood.event_shape)
+        self._static_event_shape = _compat.untracked(likelihood.event_shape)
         self._track(networks, tape.watched_variables())
         continuous = {prior.reparameterization_type, likelihood.reparameterization_type}
         super().__init__(
@@ -146,7 +146,7 @@ class VAEMarginal(tfd.Distribution):
         # TensorFlow walks modules only, so the variables of Keras 3 networks are listed. The
         # networks are kept for Keras; as a dependency, a checkpoint would contain them twice.
         keras3 = [n for n in networks if isinstance(n, keras.Layer)]
-        self._keras3_networks = self._no_dependency(keras3)
+        self._keras3_networks = _compat.untracked(keras3)
         self._modules = [n for n in networks if not isinstance(n, keras.Layer)]
         self._listed_variables = [v for n in keras3 for v in ownership.tf_variables(n)] + listed
 

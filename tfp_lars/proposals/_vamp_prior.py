@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _arguments
+from tfp_lars import _arguments, _compat
 
 __all__ = ["VampPrior", "vamp_prior"]
 
@@ -34,10 +34,10 @@ class VampPrior(tfd.Distribution):
         name: str = "vamp_prior",
     ):
         parameters = dict(locals())
-        self._encode = self._no_dependency(encode)
+        self._encode = _compat.untracked(encode)
         self._pseudo_input_logits = pseudo_input_logits
         example = encode(tf.sigmoid(pseudo_input_logits[:1]))
-        self._static_event_shape = self._no_dependency(example.event_shape)
+        self._static_event_shape = _compat.untracked(example.event_shape)
         super().__init__(
             dtype=example.dtype,
             reparameterization_type=tfd.NOT_REPARAMETERIZED,
