@@ -19,7 +19,7 @@ from tfp_lars import (
     estimate_log_normalizer,
     proposals,
 )
-from tfp_lars.normalizer.current import log_mean_accept
+from tfp_lars.normalizer.training_estimate import log_mean_accept
 
 tfd = tfp.distributions
 
