@@ -14,7 +14,7 @@ help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
 	@echo "make bench   speed beside what one would use instead, into out/benchmarks;"
 	@echo "             BENCH=--quick for a look, BENCH=--list for the cases"
-	@echo "make test    the test suite"
+	@echo "make test    the test suite, with branch coverage of the library"
 	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environment and all outputs"
@@ -38,7 +38,7 @@ bench: $(VENV)/contenders
 	$(RUN) -m benchmarks $(BENCH)
 
 test: $(VENV)/installed
-	$(RUN) -m pytest --numprocesses 2 --dist loadfile
+	$(RUN) -m pytest --numprocesses 2 --dist loadfile --cov --cov-report term
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check

@@ -63,6 +63,7 @@ class ModuleWithUnsavedVariables(tf.Module):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
+        # TensorFlow's stubs lack these two.
         ignored = tf.Module._TF_MODULE_IGNORED_PROPERTIES  # pyright: ignore[reportAttributeAccessIssue]
         cls._TF_MODULE_IGNORED_PROPERTIES = frozenset(ignored | cls._unsaved_variables)
 
@@ -81,7 +82,10 @@ def untracked(value: Any) -> Any:
     Assign the result to an attribute. The attribute then has the plain value. TensorFlow has no
     public way to do this.
     """
-    from tensorflow.python.trackable import data_structures
+    # TensorFlow's stubs lack this module.
+    from tensorflow.python.trackable import (
+        data_structures,  # pyright: ignore[reportAttributeAccessIssue]
+    )
 
     return data_structures.NoDependency(value)
 

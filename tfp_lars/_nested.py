@@ -1,4 +1,4 @@
-"""Distributions inside distributions: replaces parts of a TFP distribution by building it again."""
+"""Replaces distributions inside a TFP distribution."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def rebuild(
     distribution: tfd.Distribution,
     replace: Callable[[tfd.Distribution], tfd.Distribution | None],
 ) -> tfd.Distribution:
-    """A distribution with some of the distributions in it replaced.
+    """Returns a distribution in which some of the inner distributions are replaced.
 
-    What holds a replaced part (`tfd.Independent`, `tfd.Sample`, `tfd.TransformedDistribution`,
-    mixtures, ...) is made again from its own constructor arguments. Parts that a distribution does
-    not take as an argument are not seen.
+    Distributions that contain a replaced one (`tfd.Independent`, `tfd.Sample`,
+    `tfd.TransformedDistribution`, mixtures, ...) are created again from their constructor
+    arguments. Inner distributions that are not constructor arguments are not found.
 
     Args:
       distribution: Any TFP distribution.
-      replace: Called with `distribution` and with those in its arguments. It returns what takes
-        the place of its argument, or `None` to have the arguments of that looked at.
+      replace: Called with `distribution` and with the distributions among its arguments. Returns
+        the replacement, or `None` to continue with the arguments of that distribution.
 
     Returns:
-      rebuilt: `distribution` itself where nothing in it was replaced.
+      rebuilt: `distribution` itself if nothing was replaced.
     """
-    done = {}  # one part that is used twice stays one part
+    done = {}  # a distribution that occurs twice is replaced by one object
 
     def visit(value: Any) -> Any:
         if isinstance(value, tfd.Distribution):
@@ -53,7 +53,7 @@ def rebuild(
             return replacement
         old = value.parameters
         new = visit(old)
-        # TFP's own `copy` makes the copy hold on to the original, and so to what was replaced.
+        # TFP's own `copy` would keep a reference to the original.
         return value if new is old else type(value)(**new)
 
     return visit(distribution)

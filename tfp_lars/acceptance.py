@@ -1,7 +1,7 @@
-"""What can serve as the acceptance probability a(z), and its log, stably.
+"""The acceptance probability a(z): a network for it, and its log, numerically stable.
 
-Every kind of function and network is met here, once: whatever comes in, what comes out is
-`log a(z)` of shape sample + batch, and a `tf.Module` that lists its variables.
+`LogAcceptance` turns every kind of function and network into one interface: `log a(z)` of shape
+sample + batch, and a `tf.Module` that lists the variables.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["AcceptanceNetwork", "LogAcceptance"]
 
 _KERAS = (keras.Layer, tf_keras.layers.Layer)
 
-# In eager mode the first calls check values. The first `log_prob` makes two: on z, and on the
-# draws for Z.
+# Number of eager calls that check values. The first `log_prob` makes two: one for z, one for the
+# draws that estimate Z.
 _CHECKED_CALLS = 2
 
 _DRAWS = "draws from the proposal"
@@ -32,8 +32,8 @@ _DRAWS = "draws from the proposal"
 class AcceptanceNetwork(keras.Model):
     """A fully connected network for the acceptance probability a(z).
 
-    Events of any shape are flattened. `call` returns probabilities, `logits` their logits;
-    `Resampled` works with the logits, so a(z) of `exp(-10000)` keeps its gradient.
+    Events of any shape are flattened. `call` returns probabilities, `logits` returns their logits.
+    `Resampled` uses the logits, so that even an a(z) of `exp(-10000)` has a gradient.
 
     >>> net = AcceptanceNetwork(hidden_units=(100, 100))
     >>> net(tf.zeros([7, 50])).shape
@@ -43,13 +43,13 @@ class AcceptanceNetwork(keras.Model):
 
     Under a mixed precision policy the hidden layers compute in half precision, and logits and
     probabilities are `float32`. A network without an explicit `dtype` that is not built yet is
-    built in `float64` by a `float64` proposal. `Resampled` casts the logits of any other.
+    built in `float64` for a `float64` proposal. `Resampled` casts the logits of other networks.
 
     Args:
-      hidden_units: Widths of the hidden layers. `(100, 100)` is the paper's.
-      activation: Activation of the hidden layers; anything that Keras takes.
-      kernel_initializer: Initializer of all kernels; anything that Keras takes. The default is
-        Keras's own, Glorot's, as in the paper.
+      hidden_units: Widths of the hidden layers. The default is that of the paper.
+      activation: Activation of the hidden layers, in any form that Keras takes.
+      kernel_initializer: Initializer of all kernels, in any form that Keras takes. The default is
+        that of Keras and of the paper.
       **kwargs: Passed to `keras.Model`: `name`, `dtype`.
     """
 
@@ -85,19 +85,20 @@ class AcceptanceNetwork(keras.Model):
         self.built = True
 
     def _follow(self, dtype: tf.DType) -> None:
-        """Makes a network that may still choose its precision compute in `float64`.
+        """Switches to `float64` if the network is not built and has no explicit `dtype`.
 
         Args:
-          dtype: Type of the proposal's events. Others than `float64` change nothing.
+          dtype: Type of the proposal's events. Types other than `float64` have no effect.
         """
         if dtype == tf.float64 and self._follows_proposal and not self.built:
             for layer in (self, self._flatten, *self._dense):
                 layer.dtype_policy = dtype.name
 
     def logits(self, z: tf.Tensor) -> tf.Tensor:
-        """Logits of a(z): shape `[N, 1]` for `z` of shape `[N]` + event.
+        """Returns the logits of a(z), shape `[N, 1]`, for `z` of shape `[N]` + event.
 
-        They have at least the precision of `float32`, whatever the hidden layers compute in.
+        They have at least the precision of `float32`, also if the hidden layers compute in half
+        precision.
         """
         if not self.built:
             self.build(z.shape)
@@ -109,11 +110,11 @@ class AcceptanceNetwork(keras.Model):
         return keras.ops.cast(h, dtype.name)  # pyright: ignore[reportReturnType]
 
     def call(self, z):
-        """Probabilities a(z): shape `[N, 1]` for `z` of shape `[N]` + event."""
+        """Returns the probabilities a(z), shape `[N, 1]`, for `z` of shape `[N]` + event."""
         return keras.ops.sigmoid(self.logits(z))
 
     def get_config(self):
-        """What `from_config` needs to make this network again, without its weights."""
+        """Returns the configuration for `from_config`, without the weights."""
         return {
             **super().get_config(),
             "hidden_units": self.hidden_units,
@@ -123,32 +124,32 @@ class AcceptanceNetwork(keras.Model):
 
     @classmethod
     def from_config(cls, config):
-        """Makes a network from what `get_config` returned."""
+        """Creates a network from the result of `get_config`."""
         return cls(**config)
 
 
 def _another(initializer: Any) -> Any:
-    """Keras warns when one unseeded initializer serves several weights."""
+    """Returns a copy: Keras warns if several weights share one unseeded initializer."""
     if isinstance(initializer, keras.initializers.Initializer):
         return initializer.clone()
     return initializer
 
 
 class LogAcceptance(tf.Module):
-    """`log a(z)` from whatever the user gave as `accept_fn`.
+    """`log a(z)` from the `accept_fn` of the user.
 
     `accept_fn` is called once at construction. This builds lazy networks, reports wrong shapes,
     types and values early, and shows which variables a plain function reads.
 
     Args:
-      accept_fn: A callable, Keras 3 or tf_keras model, `tf.Module`, or a `SlicedAcceptance`. Called
-        through its `logits` method if its class has one.
-      from_logits: Whether it returns logits.
+      accept_fn: A callable, Keras 3 or tf_keras model, `tf.Module`, or a `SlicedAcceptance`. If its
+        class has a method `logits`, this method is called.
+      from_logits: Whether `accept_fn` returns logits.
       batch_shape: Static batch shape of the proposal.
       event_shape: Static event shape of the proposal.
-      dtype: Type of the proposal's events. If floating, a(z) must have it, too.
-      draws: Draws from the proposal to call it on, shape `[S]` + batch + event. `None` means zeros,
-        whose values are not checked: zeros may lie outside the support.
+      dtype: Type of the proposal's events. If it is floating, a(z) must have the same type.
+      draws: Draws from the proposal to call `accept_fn` on, shape `[S]` + batch + event. `None`
+        means zeros. Values at zeros are not checked, because zeros may lie outside the support.
       validate_args: Whether to check values in graphs.
     """
 
@@ -168,7 +169,7 @@ class LogAcceptance(tf.Module):
         if isinstance(accept_fn, SlicedAcceptance):
             self._slice = _compat.untracked(accept_fn)
             accept_fn = accept_fn.accept_fn
-        # Of the class: an instance may hold a layer of that name.
+        # Only a method of the class counts: an instance may have a layer of that name.
         has_logits = callable(getattr(type(accept_fn), "logits", None))
         _check_callable(accept_fn, has_logits)
         self.in_logits = from_logits or has_logits
@@ -177,37 +178,37 @@ class LogAcceptance(tf.Module):
         self._dtype = dtype
         self._validate_args = validate_args
         self._calls_to_check = _CHECKED_CALLS
-        # A method or a partial of a network is that network, as far as variables go.
+        # The variables of a bound method or a partial are those of its network.
         network = ownership.network_of(accept_fn)
         if isinstance(network, AcceptanceNetwork):
             network._follow(dtype)
-        # A checkpoint would follow a Keras 3 network, too, but not into lists of its layers. Its
-        # variables are listed instead, and so are held once.
+        # A checkpoint would follow a Keras 3 network, but not into its lists of layers. The
+        # variables are listed instead, so that the checkpoint contains each of them once.
         is_keras3 = isinstance(network, keras.Layer)
         self._network = _compat.untracked(network) if is_keras3 else network
         self._call_once(batch_shape, draws)
 
     @property
     def sees_members(self) -> bool:
-        """Whether `accept_fn` receives the batch dimensions, and so may treat members differently.
+        """Whether `accept_fn` receives the batch dimensions and may treat members differently.
 
         A Keras network receives one flat batch.
         """
         return not isinstance(self._network, _KERAS)
 
     def __call__(self, z: tf.Tensor) -> tf.Tensor:
-        """`log a(z)`, shape sample + batch, for `z` of shape sample + batch + event."""
+        """Returns `log a(z)`, shape sample + batch, for `z` of shape sample + batch + event."""
         return self._log(self._check_values(self._evaluate(z), z))
 
     def unchecked(self, z: tf.Tensor) -> tf.Tensor:
-        """The same without checks, for the sampler, which checks all values itself."""
+        """Returns `log a(z)` without checks. The sampler checks all values itself."""
         return self._log(self._evaluate(z))
 
     def _log(self, value: tf.Tensor) -> tf.Tensor:
         return tf.math.log_sigmoid(value) if self.in_logits else _log_probability(value)
 
     def _evaluate(self, z: tf.Tensor) -> tf.Tensor:
-        """What `accept_fn` returns for `z`, as shape sample + batch."""
+        """Returns the output of `accept_fn` for `z`, shape sample + batch."""
         if self._slice is not None:
             return self._slice.evaluate(self._evaluate_all, z)
         return self._evaluate_all(z)
@@ -216,7 +217,7 @@ class LogAcceptance(tf.Module):
         event_ndims = self._event_shape.rank
         lead = z.shape[: z.shape.rank - event_ndims]
         if isinstance(self._network, _KERAS):
-            # A network built for [N] + event refuses other ranks.
+            # A network that is built for [N] + event rejects other ranks.
             event_shape = tf.shape(z)[z.shape.rank - event_ndims :] if event_ndims else [1]
             flat = tf.reshape(z, tf.concat([[-1], event_shape], 0))
             flat.set_shape([lead.num_elements(), *(self._event_shape if event_ndims else [1])])
@@ -227,7 +228,7 @@ class LogAcceptance(tf.Module):
             self._check_output(value, lead, z)
         value = tf.reshape(value, tf.shape(z)[: z.shape.rank - event_ndims])
         value.set_shape(lead)
-        # Half precision is enough for a network, not for logs, averages and powers of a(z).
+        # Half precision is enough for a network, but not for logs, averages and powers of a(z).
         return tf.cast(value, _at_least_single(value.dtype))
 
     def _call_once(self, batch_shape: tf.TensorShape, draws: tf.Tensor | None) -> None:
@@ -248,8 +249,8 @@ class LogAcceptance(tf.Module):
             self._listed_variables = ownership.tf_variables(self._network)
         elif isinstance(self._network, tf.Module):
             inside, missed = ownership.variables_in_keras3_layers(self._network)
-            # A module does not list them. Where a checkpoint reaches them by way of the module,
-            # they are listed without becoming part of it a second time.
+            # A module does not list these variables. Those that a checkpoint reaches through the
+            # module are listed untracked, so that the checkpoint does not contain them twice.
             if inside:
                 self._variables_in_keras3_layers = _compat.untracked(inside)
             if missed:
@@ -264,7 +265,7 @@ class LogAcceptance(tf.Module):
             return tf.convert_to_tensor(value, dtype_hint=self._float_dtype)
         except (TypeError, ValueError, tf.errors.InvalidArgumentError):
             raise TypeError(
-                "`accept_fn` must return a tensor with one number for each z, but returned an "
+                "`accept_fn` must return a tensor with one number for each z; it returned an "
                 f"object of type {type(value).__name__}."
             ) from None
 
@@ -290,7 +291,7 @@ class LogAcceptance(tf.Module):
             )
 
     def _check_values(self, value: tf.Tensor, z: tf.Tensor) -> tf.Tensor:
-        """Checks what only a run shows: the first calls in eager mode, all if asked to."""
+        """Checks values in the first eager calls, or in all calls with `validate_args`."""
         if tf.executing_eagerly():
             if self._validate_args or self._calls_to_check > 0:
                 self._raise_on_bad_values(value, z, "values of z")
@@ -304,14 +305,14 @@ class LogAcceptance(tf.Module):
             return tf.identity(value)
 
     def valid(self, value: tf.Tensor) -> tf.Tensor:
-        """Which outputs of `accept_fn` are what they should be, of the shape of `value`."""
+        """Whether each output of `accept_fn` is a probability or logit, of the shape of `value`."""
         if self.in_logits:
             return tf.logical_not(tf.math.is_nan(value))
         return tf.logical_and(value >= 0.0, value <= 1.0 + PROBABILITY_SLACK)
 
     @property
     def complaint(self) -> str:
-        """What to say of outputs that are not valid."""
+        """Error message for outputs that are not valid."""
         if self.in_logits:
             return "`accept_fn` returned NaN as a logit."
         return (
@@ -320,7 +321,7 @@ class LogAcceptance(tf.Module):
         )
 
     def _raise_on_bad_values(self, value: tf.Tensor, z: tf.Tensor, source: str) -> None:
-        """Raises for values that are not valid, and names the range of all of them."""
+        """Raises if a value is not valid. The message names the range of all values."""
         bad, values, points = ~self.valid(value).numpy(), value.numpy(), z.numpy()
         if self._dtype.is_floating:
             z_is_nan = np.isnan(points).any(axis=tuple(range(values.ndim, points.ndim)))
@@ -345,11 +346,11 @@ class LogAcceptance(tf.Module):
 
 
 class SlicedAcceptance:
-    """a(z) of some members of a batch, from an `accept_fn` that expects all of them.
+    """a(z) of some members of a batch, for an `accept_fn` that expects all members.
 
-    `accept_fn` may treat members differently, by position. So it is called on the whole batch:
-    each z takes the place of its member, the other places are filled with z of the first
-    remaining member, and their values are dropped.
+    `accept_fn` may treat members differently, by position. It is therefore called on the whole
+    batch: each z is put at the position of its member. The other positions are filled with the z of
+    the first remaining member, and their values are dropped.
 
     Args:
       accept_fn: Acceptance function of the unsliced distribution.
@@ -379,12 +380,12 @@ class SlicedAcceptance:
         slices: tuple,
         event_ndims: int,
     ) -> SlicedAcceptance:
-        """The acceptance function of `dist[slices]`.
+        """Returns the acceptance function of `dist[slices]`.
 
         Args:
           accept_fn: Acceptance function of `dist`; may itself be a `SlicedAcceptance`.
           batch_shape: Batch shape of `dist`, as in the constructor.
-          slices: What `dist.__getitem__` takes, as a tuple.
+          slices: Argument of `dist.__getitem__`, as a tuple.
           event_ndims: Rank of an event.
         """
         if isinstance(accept_fn, cls):
@@ -394,15 +395,15 @@ class SlicedAcceptance:
         return cls(accept_fn, batch_shape, tf.reshape(positions, batch_shape)[slices], event_ndims)
 
     def __call__(self, z: tf.Tensor) -> tf.Tensor:
-        """What `accept_fn` returns for the remaining members, shape sample + batch."""
+        """Returns the output of `accept_fn` for the remaining members, shape sample + batch."""
         return self.evaluate(self.accept_fn, tf.convert_to_tensor(z))
 
     def evaluate(self, function: Callable[[tf.Tensor], tf.Tensor], z: tf.Tensor) -> tf.Tensor:
         """Calls `function` on the whole batch and returns its values at the remaining members.
 
         Args:
-          function: Takes shape sample + whole batch + event, returns sample + whole batch.
-          z: Shape sample + batch + event, with the batch of the slice.
+          function: Maps shape sample + whole batch + event to shape sample + whole batch.
+          z: Shape sample + batch + event, where batch is that of the slice.
 
         Returns:
           value: Shape sample + batch.
@@ -430,8 +431,8 @@ class SlicedAcceptance:
 def _check_callable(accept_fn, has_logits: bool) -> None:
     if isinstance(accept_fn, type):
         raise TypeError(
-            f"`accept_fn` is the class {accept_fn.__name__}; pass an instance of it, such as "
-            f"`{accept_fn.__name__}(...)`."
+            f"`accept_fn` must be callable on z; got the class {accept_fn.__name__}. Pass an "
+            f"instance of it, such as `{accept_fn.__name__}(...)`."
         )
     if not (callable(accept_fn) or has_logits):
         raise TypeError(
@@ -441,16 +442,16 @@ def _check_callable(accept_fn, has_logits: bool) -> None:
 
 
 def _at_least_single(dtype: tf.DType) -> tf.DType:
-    """`float32` in place of half precision."""
+    """Returns `float32` for half precision, other types unchanged."""
     return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype
 
 
 def _log_probability(a: tf.Tensor) -> tf.Tensor:
-    """`log a`, with a gradient of 0 instead of NaN where a hard rule says `a = 0`.
+    """Returns `log a`, with gradient 0 instead of NaN where `a` is exactly 0.
 
-    NaN and negative values stay, or become, NaN. Nothing here negates a comparison: in a graph,
-    TF turns `not (a <= 0)` into `a > 0`, which is another thing for NaN. No constant is -inf:
-    `tf.debugging.enable_check_numerics` would report it.
+    The log of NaN and of negative values is NaN. The code does not negate comparisons, because
+    TensorFlow's graph optimizer turns `not (a <= 0)` into `a > 0`, which differs for NaN. It has no
+    constant -inf, because `tf.debugging.enable_check_numerics` would report it.
     """
     impossible = tf.equal(a, 0.0)
     log_a = tf.math.log(tf.where(impossible, tf.ones_like(a), a))

@@ -1,19 +1,19 @@
 """The formulas of the resampled density, as pure functions of `log a`, `log Z` and `T`.
 
-A candidate `z` drawn from the proposal `pi` is kept with probability `a(z)`, so a
-test succeeds with probability `Z = E_pi[a]`. Up to `T - 1` candidates are tested;
-when all of them fail, candidate `T` is kept untested. The candidate kept in test `t`
-has density `(1 - Z)**(t - 1) * pi(z) * a(z)`, the untested one `(1 - Z)**(T - 1) * pi(z)`,
-and the sum over `t = 1, ..., T - 1` is geometric:
+A candidate `z` from the proposal `pi` is accepted with probability `a(z)`. A test therefore
+succeeds with probability `Z = E_pi[a]`. Up to `T - 1` candidates are tested. If all of them fail,
+candidate `T` is kept without a test. The candidate accepted in test `t` has density
+`(1 - Z)**(t - 1) * pi(z) * a(z)`, the untested one `(1 - Z)**(T - 1) * pi(z)`. The sum over
+`t = 1, ..., T - 1` is geometric:
 
     alpha  = (1 - Z)**(T - 1)
     p_T(z) = pi(z) * (a(z) * (1 - alpha) / Z + alpha)
 
-`T = None` stands for resampling without end, `p(z) = pi(z) * a(z) / Z`.
+`T = None` means untruncated resampling, `p(z) = pi(z) * a(z) / Z`.
 
-Everything is computed in log space. In float32, `1 - (1 - Z)**99` is 0 at `Z = 1e-8`,
-where `(1 - alpha) / Z` is 99. Both ends of `Z` need care: at `Z = 1` the derivative of
-`log(1 - Z)` is infinite, and for `Z` near the smallest float `log(1 - Z)` rounds to 0.
+All computations are in log space. In float32, `1 - (1 - Z)**99` rounds to 0 at `Z = 1e-8`, although
+`(1 - alpha) / Z` is 99. Both ends of the range of `Z` need care. At `Z = 1` the derivative of
+`log(1 - Z)` is infinite. For `Z` near the smallest float, `log(1 - Z)` rounds to 0.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = ["log_add_exp", "log_expected_attempts", "log_ratio", "log_truncation_
 
 
 def log_ratio(log_accept: tf.Tensor, log_z: tf.Tensor, T: int | None) -> tf.Tensor:
-    """What resampling adds to the proposal's log density, `log p_T(z) - log pi(z)`.
+    """Returns what resampling adds to the proposal's log density, `log p_T(z) - log pi(z)`.
 
     Args:
       log_accept: `log a(z)`, at most 0, shape `[S, B]`.
       log_z: `log Z`, at most 0, shape `[B]` or `[S, B]`.
-      T: Python `int` of at least 1, or `None` for resampling without end.
+      T: Python `int` of at least 1, or `None` for untruncated resampling.
 
     Returns:
-      log_ratio: shape `[S, B]`; exactly 0 when `T` is 1.
+      log_ratio: Shape `[S, B]`; exactly 0 if `T` is 1.
 
     >>> log_ratio(tf.constant([-0.5, -2.0]), tf.constant(-1.0), T=None).numpy()
     array([ 0.5, -1. ], dtype=float32)
@@ -50,14 +50,17 @@ def log_ratio(log_accept: tf.Tensor, log_z: tf.Tensor, T: int | None) -> tf.Tens
 
 
 def log_truncation_weight(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
-    """`log alpha = (T - 1) * log(1 - Z)`: how likely it is that every test fails.
+    """Returns the log of the probability that all tests fail, `(T - 1) * log(1 - Z)`.
 
     Args:
       log_z: `log Z`, at most 0, shape `[B]`.
-      T: Python `int` of at least 1, or `None` for resampling without end.
+      T: Python `int` of at least 1, or `None` for untruncated resampling.
 
     Returns:
-      log_alpha: shape `[B]`; 0 when `T` is 1, minus infinity when `T` is `None`.
+      log_alpha: Shape `[B]`; 0 if `T` is 1, minus infinity if `T` is `None`.
+
+    >>> round(float(tf.exp(log_truncation_weight(tf.math.log(0.5), T=3))), 6)
+    0.25
     """
     log_z = tf.convert_to_tensor(log_z)
     if T is None:
@@ -68,17 +71,17 @@ def log_truncation_weight(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
 
 
 def log_expected_attempts(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
-    """Log of the mean number of candidates that a draw takes, `(1 - (1 - Z)**T) / Z`.
+    """Returns the log of the mean number of candidates per draw, `(1 - (1 - Z)**T) / Z`.
 
-    With `T - 1` in place of `T` it is also the weight of `a(z)` in the density: both
-    are the sum of `(1 - Z)**t` over the tests.
+    With `T - 1` instead of `T` this is also the weight of `a(z)` in the density: both are the sum
+    of `(1 - Z)**t` over the tests.
 
     Args:
       log_z: `log Z`, at most 0, shape `[B]`.
-      T: Python `int` of at least 1, or `None` for resampling without end.
+      T: Python `int` of at least 1, or `None` for untruncated resampling.
 
     Returns:
-      log_attempts: shape `[B]`, from 0 to `log T`.
+      log_attempts: Shape `[B]`, from 0 to `log T`.
 
     >>> round(float(tf.exp(log_expected_attempts(tf.math.log(0.5), T=3))), 6)
     1.75
@@ -86,40 +89,38 @@ def log_expected_attempts(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
     log_z = tf.convert_to_tensor(log_z)
     if T is None:
         return -log_z
-    # Below the floor the sum is T to all digits, and `log(1 - Z)` has no digits left.
+    # Below this value the sum equals T in floating point, and `log(1 - Z)` rounds to 0.
     log_z = tf.maximum(log_z, tf.constant(_log_tiny(log_z.dtype), log_z.dtype))
     log_all_fail = tf.cast(T, log_z.dtype) * _log1mexp(log_z)
     return _log1mexp(log_all_fail) - log_z
 
 
 def _log_tiny(dtype: tf.DType) -> float:
-    """Log of the distance from 0 and from 1 at which `Z` is no longer resolved.
+    """Returns the log of the smallest distance of `Z` from 0 and from 1 that is resolved.
 
-    Not the smallest float: its inverse times `T` has to be a float, too.
+    The smallest float is too small: its inverse times `T` would overflow.
     """
     return 0.8 * float(np.log(np.finfo(dtype.name).tiny))
 
 
 @tf.custom_gradient
 def _log1mexp(x: tf.Tensor) -> Any:
-    """`log(1 - exp(x))` for `x < 0`, held finite from there on, where its gradient passes on.
+    """Returns `log(1 - exp(x))`, with `x` clamped just below 0. The gradient ignores the clamp.
 
-    An estimate of Z with reweighted samples can exceed 1.
+    An estimate of Z with reweighted samples can exceed 1, which makes `x` positive.
 
-    `tfp.math.log1mexp` has the values but not the gradients: its unused branch turns
-    them to NaN for `x` near 0. Passing the gradient at 0 matters at `T = 2`, where
-    d p_T / dZ at `Z = 1` is not 0.
+    `tfp.math.log1mexp` has the right values, but its unused branch makes the gradient NaN for `x`
+    near 0. The gradient at 0 matters for `T = 2`, where d p_T / dZ at `Z = 1` is not 0.
     """
     x = tf.minimum(x, -tf.exp(tf.constant(_log_tiny(x.dtype), x.dtype)))
     near_zero = x > -np.log(2.0)
-    # The branch that is not taken must be finite, too: `tf.debugging.enable_check_numerics` looks
-    # at both.
+    # The unused branch must be finite, too: `tf.debugging.enable_check_numerics` checks both.
     far = tf.where(near_zero, -tf.ones_like(x), x)
     y = tf.where(near_zero, tf.math.log(-tf.math.expm1(x)), tf.math.log1p(-tf.exp(far)))
     return y, lambda upstream: -upstream * tf.exp(x - y)
 
 
 def log_add_exp(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """`log(exp(x) + exp(y))`, with a finite gradient where one of the two is -inf."""
+    """Returns `log(exp(x) + exp(y))`, with a finite gradient where one of the two is -inf."""
     larger = tf.stop_gradient(tf.maximum(x, y))
     return larger + tf.math.log(tf.exp(x - larger) + tf.exp(y - larger))

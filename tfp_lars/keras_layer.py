@@ -20,9 +20,9 @@ tfd = tfp.distributions
 class DistributionLayer(keras.layers.Layer):
     """Lets a Keras 3 model train, save and restore the variables of a TFP distribution.
 
-    TFP's distributions are `tf.Module`s, which Keras 3 does not look into: a distribution in a
-    plain attribute of a Keras 3 model is silently neither trained nor saved. As a layer it is
-    both, whether it is `Resampled` or any of TFP's own.
+    Keras 3 does not look into `tf.Module`s such as TFP's distributions. A distribution in a plain
+    attribute of a Keras 3 model is silently neither trained nor saved. In this layer it is both.
+    This holds for `Resampled` and for all distributions of TFP.
 
     >>> class Model(keras.Model):
     ...     def __init__(self):
@@ -34,17 +34,16 @@ class DistributionLayer(keras.layers.Layer):
     >>> len(Model().trainable_variables)
     2
 
-    Calling the layer evaluates `log_prob`. Keras decides whether the call is part of a training, as
-    for `keras.layers.BatchNormalization`: in `evaluate`, in `predict`, in the validation of `fit`
-    and with `training=False`, the moving averages of a `Resampled` are held. Outside of all these
-    the layer is plain `log_prob`, which updates them. A method of `layer.distribution` knows
-    nothing of Keras and always updates.
+    Calling the layer evaluates `log_prob`. As for `keras.layers.BatchNormalization`, Keras decides
+    whether the call is part of training. In `evaluate`, in `predict`, in the validation of `fit`
+    and with `training=False`, the moving averages of a `Resampled` are held. All other calls update
+    them. The methods of `layer.distribution` do not depend on Keras and always update.
 
-    Since a distribution does not say how it was made, a model that is to be saved as a whole
-    (`.keras`) builds it in its own constructor.
+    A distribution cannot be recreated from a configuration. A model that is to be saved as a whole
+    (`.keras`) must create it in its own constructor.
 
     Args:
-      distribution: Any TFP distribution. Its networks are built if they are not yet.
+      distribution: Any TFP distribution. Networks in it are built if necessary.
       **kwargs: Passed to `keras.layers.Layer`: `name`, `trainable`.
     """
 
@@ -53,13 +52,13 @@ class DistributionLayer(keras.layers.Layer):
             raise TypeError(f"`distribution` must be a TFP distribution; got {distribution!r}.")
         dtype = getattr(distribution, "dtype", None)
         if isinstance(dtype, tf.DType) and dtype.is_floating:
-            # Keras casts floating inputs to this type: under a mixed precision policy, too, z must
-            # come in that of the distribution.
+            # Keras casts floating inputs to this type. Under a mixed precision policy, z must still
+            # have the type of the distribution.
             kwargs.setdefault("dtype", dtype.name)
         super().__init__(**kwargs)
         ownership.build_networks(distribution)
         self.distribution = distribution
-        # Keras tracks these networks by itself, with names of their own.
+        # Keras tracks these networks itself, under their own names.
         self.networks = ownership.keras3_layers(distribution)
         owned = {id(v) for net in self.networks for v in ownership.tf_variables(net)}
         own = [v for v in distribution.variables if id(v) not in owned]
@@ -67,16 +66,19 @@ class DistributionLayer(keras.layers.Layer):
         self.built = True
 
     def call(self, z: tf.Tensor, training: bool | None = None, **kwargs) -> tf.Tensor:
-        """`distribution.log_prob(z, **kwargs)`, of shape sample + batch.
+        """Returns `distribution.log_prob(z, **kwargs)`, of shape sample + batch.
 
         Args:
           z: Shape sample + batch + event.
-          training: Whether moving averages are updated. By default what Keras says; `True` outside
-            of Keras.
+          training: Whether to update moving averages. By default the training mode of Keras, and
+            `True` outside of Keras.
           **kwargs: Passed to `log_prob`, such as `target_log_prob`.
+
+        Returns:
+          log_prob: Shape sample + batch.
         """
-        # Keras may call an unbuilt layer on the same tensor in another graph first. TFP's bijectors
-        # would then return what they remember of it from there.
+        # Keras may have called the layer on the same tensor in another graph. TFP's bijectors would
+        # then return cached results of that graph.
         z = tf.identity(z)
         training = ownership.is_training() if training is None else training
         held = contextlib.nullcontext() if training is None else hold_while(not training)
@@ -84,44 +86,44 @@ class DistributionLayer(keras.layers.Layer):
             return self.distribution.log_prob(z, **kwargs)
 
     def compute_output_shape(self, input_shape):
-        """Sample and batch shape: `input_shape` without the event, broadcast to the batch."""
+        """Returns sample + batch shape: `input_shape` without the event, broadcast to the batch."""
         lead = tuple(input_shape)[: len(input_shape) - self.distribution.event_shape.rank]
         return tuple(tf.broadcast_static_shape(tf.TensorShape(lead), self.distribution.batch_shape))
 
     def load_own_variables(self, store):
-        """Loads what `save_weights` saved, by number; refuses numbers of another kind."""
+        """Loads variables by number. Raises if their types show that the file does not fit."""
         variables = self._trainable_variables + self._non_trainable_variables
-        if len(store.keys()) == len(variables):  # else Keras complains
+        if len(store.keys()) == len(variables):  # else Keras raises
             for number, variable in enumerate(variables):
                 _check_kind(store[f"{number}"].dtype, variable, number)
         super().load_own_variables(store)
 
     def get_config(self):
-        """Refuses: a distribution does not say how it was made."""
+        """Raises: a distribution cannot be recreated from a configuration."""
         raise NotImplementedError(
-            f"The layer {self.name!r} cannot be saved as part of a whole model, since a "
-            "distribution has no configuration to build it from again. Save the weights alone, "
-            "`model.save_weights('model.weights.h5')`; or write the model as a subclass of "
-            "`keras.Model` that builds the distribution in its constructor and has a "
-            "`get_config` of its own."
+            f"The layer {self.name!r} cannot be saved as part of a whole model, because a "
+            "distribution has no configuration. Save only the weights with "
+            "`model.save_weights('model.weights.h5')`, or write the model as a subclass of "
+            "`keras.Model` that creates the distribution in its constructor and defines "
+            "`get_config`."
         )
 
 
 def _check_kind(dtype, variable: keras.Variable, number: int) -> None:
-    """Keras compares shapes alone, which are often all the same here."""
+    """Raises if a saved variable has another kind of type. Keras compares only shapes."""
     kinds = [np.dtype(x).kind for x in (dtype, variable.dtype)]
-    # Kinds that NumPy does not know (bfloat16) are left to Keras.
+    # NumPy does not know all kinds (bfloat16). Keras checks the others.
     if kinds[0] != kinds[1] and set(kinds) <= set("biuf"):
         raise ValueError(
-            f"The file has {dtype} as variable {number}, but {variable.name!r} is "
-            f"{variable.dtype}: it was written for another distribution, or by another version of "
-            "tfp_lars."
+            f"Variable {number} has type {dtype} in the file, but {variable.name!r} has type "
+            f"{variable.dtype}. The file was written for another distribution or by another "
+            "version of tfp_lars."
         )
 
 
 def _share(variable: tf.Variable, number: int) -> keras.Variable:
-    """A `keras.Variable` on top of `variable` itself, not on a copy."""
-    # Numbered, since names of `tf.Variable`s may repeat; Keras allows no slash in them.
+    """Returns a `keras.Variable` that shares the memory of `variable`."""
+    # Names of `tf.Variable`s need not be unique, so they are numbered. Keras allows no slashes.
     short_name = variable.name.split(":")[0].split("/")[-1]
     shared = keras.Variable(
         variable,
@@ -138,6 +140,6 @@ def _share(variable: tf.Variable, number: int) -> keras.Variable:
             "distribution. DistributionLayer needs Keras 3.10 or newer."
         )
     if variable.constraint is not None:
-        # Not a nicety: the masks of `tfb.AutoregressiveNetwork` are constraints of its kernels.
+        # The masks of `tfb.AutoregressiveNetwork`, for example, are constraints of its kernels.
         shared.constraint = lambda value: variable.constraint(tf.convert_to_tensor(value))
     return shared

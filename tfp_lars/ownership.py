@@ -1,9 +1,8 @@
-"""Who owns which variables, where TFP, tf_keras and Keras 3 meet.
+"""Ownership of variables across TFP, tf_keras and Keras 3.
 
-A `tf.Module`, and so every TFP distribution, finds variables by walking attributes. It
-stops at a Keras 3 layer, which is no `tf.Module` and whose `keras.Variable` is no
-`tf.Variable`; a Keras 3 layer in turn does not look into a distribution. Both are silent
-about it. What is here carries variables across.
+A `tf.Module`, and so every TFP distribution, finds variables by walking its attributes. It silently
+skips Keras 3 layers, which are not `tf.Module`s and whose `keras.Variable`s are not `tf.Variable`s.
+A Keras 3 layer in turn silently skips distributions. This module bridges the two.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ tfd = tfp.distributions
 
 
 def tf_variables(layer: keras.Layer) -> list[tf.Variable]:
-    """The `tf.Variable`s inside a Keras 3 layer's own variables, in its order.
+    """Returns the variables of a Keras 3 layer as `tf.Variable`s, in the order of the layer.
 
-    TF's and tf_keras's optimizers take only these, Keras 3's take them, too.
+    Every optimizer takes `tf.Variable`s. Those of tf_keras do not take `keras.Variable`s.
     """
     return [v.value if isinstance(v, keras.Variable) else v for v in layer.variables]
 
 
 def keras3_layers(module: tf.Module) -> list[keras.Layer]:
-    """The outermost Keras 3 layers among the attributes of a module and its submodules."""
+    """Returns the outermost Keras 3 layers among the attributes of a module and its submodules."""
     found = {}
     for part in (module, *module.submodules):
         for leaf in _leaves(vars(part).values()):
@@ -52,11 +51,13 @@ def keras3_layers(module: tf.Module) -> list[keras.Layer]:
 
 
 def variables_in_keras3_layers(module: tf.Module) -> tuple[list[tf.Variable], list[tf.Variable]]:
-    """The variables of Keras 3 layers that a module holds, once each.
+    """Returns the variables of all Keras 3 layers in a module, once each.
+
+    `module.variables` lacks all of them.
 
     Returns:
-      reached: Those that a checkpoint of `module` holds, although `module.variables` lacks them.
-      missed: Those that it does not hold, either. They belong to layers in lists of a Keras layer.
+      reached: Variables that a checkpoint of `module` contains.
+      missed: Variables that it lacks, too. They belong to layers in lists of a Keras layer.
     """
     tracked = {id(part) for part in tf.train.TrackableView(module).descendants()}
     reached, missed = {}, {}
@@ -68,7 +69,10 @@ def variables_in_keras3_layers(module: tf.Module) -> tuple[list[tf.Variable], li
 
 
 def network_of(function: Callable) -> Any:
-    """The layer or module whose method, or a partial of it, `function` is; else `function`."""
+    """Returns the layer or module that `function` is a method of, also through `partial`.
+
+    Other functions are returned unchanged.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     owner = getattr(function, "__self__", None)
@@ -77,31 +81,30 @@ def network_of(function: Callable) -> Any:
 
 
 def build_networks(distribution: tfd.Distribution) -> None:
-    """Makes networks inside a TFP distribution create the variables they put off.
+    """Builds the networks inside a TFP distribution.
 
-    `tfb.AutoregressiveNetwork`, for one, has none until its first call. What is not built
-    before variables are counted would silently not be trained.
+    Some networks, such as `tfb.AutoregressiveNetwork`, have no variables before their first call.
+    Variables that do not exist when they are listed would silently not be trained.
     """
     if all(_networks_built(distribution)):
         return
     with tf.init_scope():
         shape = [1, *distribution.batch_shape, *distribution.event_shape]
-        # Only `log_prob` is cheap in a MAF; that zeros may lie outside the support is no
-        # matter, since the value is thrown away.
+        # In an autoregressive flow only `log_prob` is cheap. The zeros may lie outside the support,
+        # since the value is not used.
         distribution.log_prob(tf.zeros(shape, distribution.dtype))
     if not all(_networks_built(distribution)):
         warnings.warn(
-            f"{distribution.name!r} holds networks that are not built, so their variables do not "
-            "exist yet and will be missed: call `build` on them first.",
+            f"{distribution.name!r} contains networks that are not built. Their variables do not "
+            "exist yet and will not be trained. Call `build` on these networks first.",
             stacklevel=3,
         )
 
 
 def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
-    """Warns when a Keras 3 model is being fitted that does not own these variables.
+    """Warns if a Keras 3 model is being fitted that does not own these variables.
 
-    Keras has no hook for this, so the model is looked for where `fit` left it: on the stack
-    of the trace.
+    Keras has no hook for this. The model is found on the call stack while `fit` traces.
 
     Returns:
       found: Whether `fit` of a Keras 3 model was found on the stack.
@@ -114,22 +117,22 @@ def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
     if missing:
         warnings.warn(
             f"The Keras model {model.name!r} uses the distribution {name!r} but does not own "
-            f"{len(missing)} of its variables ({missing[0].name!r}, ...): they are neither trained "
-            "nor saved with the model. Keras 3 does not look into distributions; hold it as "
-            "`self.prior = tfp_lars.DistributionLayer(distribution)`.",
+            f"{len(missing)} of its variables ({missing[0].name!r}, ...). They are neither trained "
+            "nor saved with the model, because Keras 3 does not look into distributions. Wrap the "
+            "distribution: `self.prior = tfp_lars.DistributionLayer(distribution)`.",
             stacklevel=2,
         )
     return True
 
 
 def is_training() -> bool | None:
-    """Whether a Keras 3 model is in a step of its training, or of its evaluation.
+    """Whether a Keras 3 model is executing a training step, as opposed to an evaluation step.
 
-    Keras passes `training` on only through models whose `call` has such an argument. The steps of
-    all models can be seen on the stack.
+    Keras passes `training` only through models whose `call` has such an argument. The steps of all
+    models are visible on the call stack.
 
     Returns:
-      training: `None` outside of the steps of a model.
+      training: `None` outside of training and evaluation steps.
     """
     _, step = _compat.keras_model_on_the_stack("train_step", "test_step", "predict_step")
     return None if step is None else step == "train_step"
@@ -142,7 +145,10 @@ def _networks_built(distribution: tfd.Distribution) -> Iterator[bool]:
 
 
 def _is_built(layer: keras.Layer | tf_keras.layers.Layer) -> bool:
-    """Whether its variables exist; a layer that is used by its methods is built in its parts."""
+    """Whether the variables of a layer exist.
+
+    A layer that is never called itself has sublayers that are built.
+    """
     parts = _compat.sublayers(layer)
     return layer.built or (bool(parts) and all(_is_built(part) for part in parts))
 

@@ -332,12 +332,12 @@ BAD_CONSTRUCTIONS = {
     "accept_fn of one class": (
         lambda: Resampled(tfd.Normal(0.0, 1.0), AcceptanceNetwork),
         TypeError,
-        r"`accept_fn` is the class AcceptanceNetwork; pass an instance.*Network\(\.\.\.\)",
+        r"`accept_fn` .*the class AcceptanceNetwork. Pass an instance.*Network\(\.\.\.\)",
     ),
     "accept_fn of another class": (
         lambda: Resampled(tfd.Normal(0.0, 1.0), keras.Sequential),
         TypeError,
-        "`accept_fn` is the class Sequential; pass an instance",
+        "`accept_fn` .*the class Sequential. Pass an instance",
     ),
     "accept_fn of None": (
         lambda: Resampled(tfd.Normal(0.0, 1.0), lambda z: None),
