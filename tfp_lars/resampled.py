@@ -11,9 +11,9 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lars import _arguments, _compat, _nested, _seeds, density, ownership
-from tfp_lars._compiled_sampler import CompiledSampler
 from tfp_lars._points import Points
 from tfp_lars._proposal_checks import check_proposal, probe_draws, tangent_space
+from tfp_lars._run_sampler import SamplerRun
 from tfp_lars.acceptance import LogAcceptance, SlicedAcceptance
 from tfp_lars.normalizer import (
     LogNormalizer,
@@ -26,8 +26,8 @@ from tfp_lars.normalizer.argument import (
     check_estimate,
     check_outside_of_functions,
 )
-from tfp_lars.normalizer.current import log_mean_accept
 from tfp_lars.normalizer.monte_carlo import ProposalSums
+from tfp_lars.normalizer.training_estimate import log_mean_accept
 
 __all__ = ["Resampled", "ResampledDistribution"]
 
@@ -178,7 +178,7 @@ class Resampled(tfd.Distribution):
             self._estimate = normalizer if isinstance(normalizer, LogNormalizer) else None
             # A copy must share the normalizer that was created here.
             parameters["normalizer"] = self._normalizer.argument
-            self._sampler = CompiledSampler(
+            self._sampler = SamplerRun(
                 proposal,
                 self._log_accept.unchecked,
                 max_attempts=self._max_attempts,

@@ -52,8 +52,8 @@ class Parser(argparse.ArgumentParser):
         if default is not None and default is not argparse.SUPPRESS and not flag:
             # As the user would type it, and with no formatting left for argparse to do.
             text = "-".join(map(str, default)) if isinstance(default, tuple) else str(default)
-            told = f"(default: {text.replace('%', '%%')})"
-            kwargs["help"] = f"{kwargs['help']} {told}" if kwargs.get("help") else told
+            shown = f"(default: {text.replace('%', '%%')})"
+            kwargs["help"] = f"{kwargs['help']} {shown}" if kwargs.get("help") else shown
         return super().add_argument(*names, **kwargs)
 
     def error(self, message):

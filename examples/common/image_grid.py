@@ -18,7 +18,7 @@ def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2)
       path: Of the file.
       images: The grid.
       scale: Pixels of the picture for each pixel of an image.
-      gap: Pixels of an image between neighbours.
+      gap: Pixels of an image between neighbors.
     """
     from matplotlib.figure import Figure
 

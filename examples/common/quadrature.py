@@ -38,7 +38,7 @@ class Grid:
 
     Args:
       limit: half the width of the square.
-      step: distance of neighbouring nodes; `2 * limit / step` must be an even integer.
+      step: distance of neighboring nodes; `2 * limit / step` must be an even integer.
     """
 
     def __init__(self, limit: float = 6.0, step: float = 1 / 64):

@@ -71,7 +71,7 @@ class Same:
 
 @dataclasses.dataclass(frozen=True)
 class NearOneOverT:
-    """Z of the row is 1/T, give or take a factor."""
+    """Z of the row is 1/T, up to a factor."""
 
     label: str
     factor: float = 5.0
@@ -120,7 +120,7 @@ class Finding:
           runs: The run of each row, by its label.
           results: Their numbers.
         """
-        held, failed, undecided, missing, told = 0, [], [], {}, []
+        held, failed, undecided, missing, texts = 0, [], [], {}, []
         for check in self.checks:
             absent = {
                 label: results.why_missing(runs[label])
@@ -131,7 +131,7 @@ class Finding:
                 missing |= absent
                 continue
             outcome, text = check.decide([runs[label] for label in check.labels], results)
-            told.append(text)
+            texts.append(text)
             if outcome is None:
                 undecided.append(text)
             elif outcome:
@@ -149,7 +149,7 @@ class Finding:
         elif total > 3:
             answer = f"**Holds**, in {total} of {total}"
         else:
-            answer = f"**Holds**: {'; '.join(told)}"
+            answer = f"**Holds**: {'; '.join(texts)}"
         if (failed or missing or undecided) and held:
             answer += f". Holds in {held} of {total}"
         return f"The paper: {self.text}. {answer}."

@@ -94,7 +94,7 @@ class Results:
         return None if config is None else self.states[config.name].metrics
 
     def why_missing(self, config: Config) -> str:
-        return self.states[config.name].told
+        return self.states[config.name].reason
 
     def estimate(self, config: Config | None, metric: str) -> Estimate | None:
         metrics = self.metrics(config)
@@ -128,6 +128,6 @@ class Results:
             return None
 
     def _images(self, config):
-        """What tells the test images of a run."""
+        """What identifies the test images of a run."""
         metrics = self.metrics(config)
         return metrics["images"], metrics["num_test_images"]

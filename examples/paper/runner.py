@@ -87,7 +87,7 @@ class Study:
             return None
 
     def state(self, run: Config) -> State:
-        """What has become of a run that this study needs."""
+        """State of a run that this study needs."""
         return self.directory(run).state(self.config(run), self.images(run))
 
     def prepare(self, run: Config) -> list[str]:
@@ -187,7 +187,7 @@ def visible_gpus() -> list[str]:
 
 
 class Runner:
-    """Runs the tasks of a study, some at a time, and says what comes of each in a line."""
+    """Runs the tasks of a study, some at a time, and prints a line about each."""
 
     def __init__(self, study: Study, jobs: int):
         self.study, self.jobs = study, jobs
@@ -225,18 +225,20 @@ class Runner:
                 self.end(task, True, f"finished before, {_summary(state)}")
                 return
             if state.kind == run_directory.REFUSED:
-                told = f"refused: {state.told}: name another --out, or delete {task.directory}"
-                self.end(task, False, told)
+                text = f"refused: {state.reason}: name another --out, or delete {task.directory}"
+                self.end(task, False, text)
                 return
             if state.kind != run_directory.NOT_RUN:
-                said = f"started again, {state.told}"
+                said = f"started again, {state.reason}"
         elif self.study.figure_numbers(task.figure) is not None:
             self.end(task, True, "drawn before")
             return
         try:
             command = self.command(task)
         except datasets.DataError as error:
-            self.end(task, False, f"not started: {' '.join(str(error).split())}")
+            message = " ".join(str(error).split())
+            self.record_failure(task, message)
+            self.end(task, False, f"not started: {message}")
             return
         try:
             task.directory.mkdir(parents=True, exist_ok=True)
@@ -249,7 +251,7 @@ class Runner:
                     env=environment(slot, self.jobs, self.gpus, self.cores, os.environ),
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches it by way of us
+                    start_new_session=True,  # Ctrl-C reaches it through the runner
                 )
         except OSError as error:
             raise UserError(
@@ -266,13 +268,13 @@ class Runner:
         return [TRAIN, *self.study.prepare(task.run)]
 
     def collect(self, interval: float = 0.1) -> None:
-        """Sees which children have ended."""
+        """Looks which children have ended."""
         for slot, (task, process, start) in list(self.running.items()):
             if process.poll() is None:
                 continue
             process.stdin.close()
             del self.running[slot]
-            took = step_time.told(time.monotonic() - start)
+            took = step_time.readable(time.monotonic() - start)
             problem = self.problem(task, process.returncode)
             if problem is None:
                 state = None if task.run is None else self.study.state(task.run)
@@ -291,15 +293,19 @@ class Runner:
             state = self.study.state(task.run)
             if state.kind == run_directory.FINISHED:
                 return None
-            message = f"it ended without a result ({state.told})"
+            message = f"it ended without a result ({state.reason})"
         else:
             message = last_line(task.log, task.log_start) or f"exit code {exit_code}"
         if exit_code < 0:
             message = f"killed by {signal.Signals(-exit_code).name}"
-        if task.run is not None:
-            failure = {"message": message, "exit_code": exit_code}
-            files.write_json(RunDirectory(task.directory).failure_file, failure)
+        self.record_failure(task, message)
         return message
+
+    def record_failure(self, task: Task, message: str) -> None:
+        """Keeps the reason in the directory of a run, for the tables to show."""
+        if task.run is not None:
+            task.directory.mkdir(parents=True, exist_ok=True)
+            files.write_json(RunDirectory(task.directory).failure_file, {"message": message})
 
     def end(self, task: Task, well: bool, text: str) -> None:
         self.done[task.name] = well
@@ -325,7 +331,7 @@ class Runner:
 
 
 def last_line(log: pathlib.Path, start: int = 0) -> str:
-    """Of a log from some byte on: the error of the command, else the last line with any text."""
+    """The error of a command in its log, from some byte on; else the last line with any text."""
     text = log.read_bytes()[start:].decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
@@ -334,7 +340,7 @@ def last_line(log: pathlib.Path, start: int = 0) -> str:
 
 def _summary(state: State) -> str:
     m = state.metrics
-    return f"NLL {m['nll']:.2f} ± {m['nll_stderr']:.2f}" if m else state.told
+    return f"NLL {m['nll']:.2f} ± {m['nll_stderr']:.2f}" if m else state.reason
 
 
 def render(study: Study) -> str:
@@ -369,7 +375,7 @@ def dry_run(study: Study, jobs: int) -> None:
     for run in study.runs:
         state = study.state(run)
         if state.kind in (run_directory.FINISHED, run_directory.REFUSED):
-            print(f"{run.name}: {state.told}", flush=True)
+            print(f"{run.name}: {state.reason}", flush=True)
             continue
         config = study.config(run)
         kind = step_time.kind(config)
@@ -379,16 +385,16 @@ def dry_run(study: Study, jobs: int) -> None:
         left = step_time.seconds(costs[kind], config, steps_done=done)
         total += left
         print(
-            f"{run.name}: {state.told}, about {step_time.told(left)}, "
+            f"{run.name}: {state.reason}, about {step_time.readable(left)}, "
             f"{1000 * costs[kind].step:.3g} ms a step",
             flush=True,
         )
     for figure in study.figures:
         print(f"{figure.name}: {'not drawn' if not study.figure_numbers(figure) else 'drawn'}")
-    told = f"{len(study.runs)} runs, about {step_time.told(total)} one after the other"
+    text = f"{len(study.runs)} runs, about {step_time.readable(total)} one after the other"
     if jobs > 1 and visible_gpus():
-        told += f", {step_time.told(total / min(jobs, len(visible_gpus())))} with --jobs {jobs}"
-    print(f"{told}. Times are those of a machine as busy as it was just now.")
+        text += f", {step_time.readable(total / min(jobs, len(visible_gpus())))} with --jobs {jobs}"
+    print(f"{text}. Times are those of a machine as busy as it was just now.")
 
 
 def reproduce(study: Study, jobs: int = 1) -> bool:

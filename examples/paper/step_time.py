@@ -60,7 +60,7 @@ def seconds(costs: Costs, config: Config, steps_done: int = 0) -> float:
     )
 
 
-def told(seconds: float) -> str:
+def readable(seconds: float) -> str:
     """A duration for a reader."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 1.5 * size:

@@ -19,7 +19,7 @@ def training_batches(
 
     Each epoch is a fresh permutation of the training images, and a batch may run from one
     epoch into the next. What step `t` sees depends on `seed` and `t` alone, so that a run
-    resumed at any step goes on with the batches of a run that never stopped.
+    resumed at any step sees the batches of a run that never stopped.
 
     Args:
       images: From `load`.
@@ -51,9 +51,9 @@ def training_batches(
         return indices[tf.where(epoch == first_epoch, num_used, 0) :]
 
     def batch(step, indices):
-        grey = tf.cast(tf.gather(pixels, indices), tf.float32)
+        gray = tf.cast(tf.gather(pixels, indices), tf.float32)
         if not images.dynamic:
-            return grey / 255.0
+            return gray / 255.0
         # Random bits are most of the work. Sixteen a pixel leave the probability of white
         # within 2**-16 of k / 255, and exact for black and white pixels.
         bits = tf.random.stateless_uniform(
@@ -65,7 +65,7 @@ def training_batches(
             alg="philox",
         )
         levels = tf.reshape(tf.bitcast(bits, tf.uint16), [batch_size, 28, 28])
-        return tf.cast(tf.cast(levels, tf.float32) < grey * (65_536.0 / 255.0), tf.float32)
+        return tf.cast(tf.cast(levels, tf.float32) < gray * (65_536.0 / 255.0), tf.float32)
 
     steps = tf.data.Dataset.range(start, stop)
     # One permutation for an epoch, cut into batches, costs less than shuffling index by index.
@@ -94,7 +94,7 @@ def evaluation_batches(pixels: np.ndarray, batch_size: int) -> tf.data.Dataset:
       batches: `float32`, `[b, 28, 28]`, 0 or 1.
     """
     if not np.all((pixels == 0) | (pixels == 255)):
-        raise ValueError("`pixels` has grey levels; expected the values 0 and 255 alone.")
+        raise ValueError("`pixels` has gray levels; expected the values 0 and 255 alone.")
     with tf.device("CPU:0"):
         dataset = tf.data.Dataset.from_tensor_slices(pixels)
     return dataset.batch(batch_size).map(lambda x: tf.cast(x, tf.float32) / 255.0).prefetch(2)

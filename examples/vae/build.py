@@ -19,6 +19,11 @@ from examples.vae.schedule import Schedule
 MOST_STEPS_PER_CALL = 50
 
 
+def on_gpu() -> bool:
+    """Whether TensorFlow sees a GPU."""
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
 def build(config: Config, *, jit_compile: bool | None = None) -> models.LatentVariableModel:
     """The untrained, compiled model of a configuration.
 
@@ -44,12 +49,10 @@ def build(config: Config, *, jit_compile: bool | None = None) -> models.LatentVa
     if config.post_hoc:
         for network in networks(model):
             network.trainable = False
-    if jit_compile is None:
-        jit_compile = bool(tf.config.list_physical_devices("GPU"))
     model.compile(
         optimizer=FusedAdam(schedule.learning_rate()),
         steps_per_execution=math.gcd(MOST_STEPS_PER_CALL, config.steps),
-        jit_compile=jit_compile,
+        jit_compile=on_gpu() if jit_compile is None else jit_compile,
     )
     model.optimizer.build(model.trainable_variables)
     return model

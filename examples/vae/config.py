@@ -196,7 +196,7 @@ class Config:
 
     @property
     def title(self) -> str:
-        """What tells it from others in a figure, in a few words on two lines."""
+        """Title for a figure, on two lines."""
         if self.resamples_images:
             return "LARS on images,\na like the encoder"
         title = PRIORS[self.prior.name].title

@@ -1,17 +1,17 @@
 """Binary images of 28 x 28 pixels with the splits of Bauer and Mnih (2019), appendix.
 
     name           train / validation / test   binarization of the training images
-    mnist          50,000 / 10,000 / 10,000    afresh each time an image is used
+    mnist          50,000 / 10,000 / 10,000    each time an image is used
     static_mnist   50,000 / 10,000 / 10,000    once: Larochelle and Murray (2011)
-    omniglot       23,000 / 1,345 / 8,070      afresh
-    fashion_mnist  50,000 / 10,000 / 10,000    afresh
-    mnist5k         4,000 / 500 / 500          afresh
+    omniglot       23,000 / 1,345 / 8,070      each time
+    fashion_mnist  50,000 / 10,000 / 10,000    each time
+    mnist5k         4,000 / 500 / 500          each time
 
 To add a data set, add an entry to `DATASETS`. Imports no TensorFlow until tfds has to be read, so
 that a command can list the names.
 
-A pixel of grey level k is white with probability k / 255. The validation and test images of
-every data set are binarized once, the same for everyone whatever the seed of a run.
+A pixel of gray level k is white with probability k / 255. The validation and test images of
+every data set are binarized once, with a fixed seed that does not depend on the run.
 
 Files in the data directory come first, then a prepared `tensorflow_datasets` directory, then
 a download by that package; `Images.source` and the log say which it was. The source matters:
@@ -19,9 +19,9 @@ a download by that package; `Images.source` and the log say which it was. The so
 - The validation images of the two MNISTs are the last 10,000 of the 60,000. tfds keeps these
   in an order of its own, so that its validation images are others than those of the IDX files.
 - `chardata.mat` brings its own 24,345 training and 8,070 test images. tfds divides Omniglot
-  by alphabet, 19,280 to 13,180; the two are pooled and divided anew at random into as many
+  by alphabet, 19,280 to 13,180; the two are pooled and split again at random into as many
   images as the file has (45 are left over). Its images are scaled down here from 105 x 105,
-  with more grey levels than the file's, which changes likelihoods by many nats: do not compare
+  with more gray levels than the file's, which changes likelihoods by many nats: do not compare
   results across these two sources.
 - Without tfds's `binarized_mnist`, `static_mnist` is MNIST binarized once with a fixed seed.
 """
@@ -71,7 +71,7 @@ class DataSet:
       read: Maps a name and a data directory (or `None`) to the images.
       read_labels: Maps the same to the classes of the training images, `[num_train]`, or to `None`
         where their source has none. `None` if no source has any.
-      dynamic: Whether training images are binarized afresh each time they are used.
+      dynamic: Whether training images are binarized again each time they are used.
     """
 
     title: str
@@ -92,7 +92,7 @@ class Images:
       train: `uint8`, `[N, 28, 28]`, 0 to 255; only 0 and 255 unless `dynamic`.
       validation: `uint8`, `[N, 28, 28]`, 0 or 255.
       test: Like `validation`.
-      dynamic: Whether training images are binarized afresh each time they are used.
+      dynamic: Whether training images are binarized again each time they are used.
       source: Where the images came from, in one line.
     """
 
@@ -182,7 +182,7 @@ def _read_mnist(name, data_dir):
     def files(data_dir):
         return sources.idx_files(name, data_dir, num_train=num_train, num_test=entry.num_test)
 
-    train, test, source = _grey(name, data_dir, files, sources.idx_names())
+    train, test, source = _gray(name, data_dir, files, sources.idx_names())
     return _dynamic(name, train, test, source)
 
 
@@ -198,7 +198,7 @@ def _read_omniglot(name, data_dir):
         pool = _shuffled(np.concatenate([train, test]), _POOL)
         return pool[:num_train], pool[num_train : num_train + entry.num_test]
 
-    train, test, source = _grey(name, data_dir, files, sources.CHARDATA_NAME, pooled)
+    train, test, source = _gray(name, data_dir, files, sources.CHARDATA_NAME, pooled)
     return _dynamic(name, train, test, source)
 
 
@@ -222,9 +222,9 @@ def _read_static_mnist(name, data_dir):
         source = f"{source} (Larochelle and Murray's binarization)"
     except sources.Unavailable as reason:
         _logger.info("static_mnist: no binarized_mnist, binarizing MNIST: %s", reason)
-        grey = _read_mnist("mnist", data_dir)
-        parts = [_binarized_once(grey.train, _TRAIN), grey.validation, grey.test]
-        source = f"{grey.source} (binarized once with a fixed seed, not by Larochelle and Murray)"
+        gray = _read_mnist("mnist", data_dir)
+        parts = [_binarized_once(gray.train, _TRAIN), gray.validation, gray.test]
+        source = f"{gray.source} (binarized once with a fixed seed, not by Larochelle and Murray)"
     return Images(name, *parts, dynamic=False, source=source)
 
 
@@ -287,15 +287,15 @@ def _dynamic(name, train, test, source):
     )
 
 
-def _grey(name, data_dir, files, file_names, pooled=None):
-    """All training images, validation among them, and all test images, in grey.
+def _gray(name, data_dir, files, file_names, pooled=None):
+    """All training images, validation among them, and all test images, in gray.
 
     Args:
       name: A key of `DATASETS`, and the name that tfds gives it.
       data_dir: Directory to look in, or `None`.
       files: Maps the directory to both and their source, from published files.
       file_names: What these are called.
-      pooled: How to divide the images of tfds anew, where its splits are others.
+      pooled: How to split the images of tfds again, where its splits differ.
     """
     entry, reasons = DATASETS[name], []
     if data_dir is not None:
@@ -323,10 +323,10 @@ def _shuffled(images, stream):
     return images[np.random.default_rng([_SEED, stream]).permutation(len(images))]
 
 
-def _binarized_once(grey, stream):
+def _binarized_once(gray, stream):
     # 255 levels, so that a pixel of level k is white with probability k / 255 exactly.
-    levels = np.random.default_rng([_SEED, stream]).integers(0, 255, grey.shape, dtype=np.uint8)
-    return np.where(levels < grey, np.uint8(255), np.uint8(0))
+    levels = np.random.default_rng([_SEED, stream]).integers(0, 255, gray.shape, dtype=np.uint8)
+    return np.where(levels < gray, np.uint8(255), np.uint8(0))
 
 
 def binarized_training_images(images: Images) -> np.ndarray:

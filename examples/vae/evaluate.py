@@ -22,7 +22,7 @@ MODULE = "examples.vae.evaluate"
 
 def add_evaluation(parser: command_line.Parser) -> None:
     """The options that make an `Evaluation`; those that are not given are not in the result."""
-    for name, told in {
+    for name, text in {
         "iwae-samples": "importance samples for each test image",
         "z-samples": "draws from the proposal for Z",
     }.items():
@@ -32,7 +32,7 @@ def add_evaluation(parser: command_line.Parser) -> None:
             metavar="N",
             default=argparse.SUPPRESS,
             shown_default=getattr(Evaluation, name.replace("-", "_")),
-            help=told,
+            help=text,
         )
     parser.add_argument(
         "--test-images",

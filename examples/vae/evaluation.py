@@ -80,7 +80,7 @@ def importance_weighted(
         )
 
     rows = []
-    # Keras would end the bar on the last batch's NLL; the mean over all images is told instead.
+    # Keras would end the bar on the last batch's NLL; this shows the mean over all images.
     bar = keras.utils.Progbar(len(pixels), unit_name="image", stateful_metrics=["nll"])
     for batch, x in enumerate(batches.evaluation_batches(pixels, IMAGES_PER_BATCH)):
         parts = np.float64(chunks(x, tf.constant(seed + 7919 * batch)))  # [chunks, 2 + priors, b]

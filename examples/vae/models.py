@@ -117,7 +117,7 @@ class LatentVariableModel(keras.Model):
         raise NotImplementedError
 
     def encode_and_decode(self, x: tf.Tensor, seed=(0, 0)):
-        """Logits `[N, 784]` for images `[N, 28, 28]`, by way of one draw of the latents."""
+        """Logits `[N, 784]` for images `[N, 28, 28]`, from one draw of the latents."""
         latents, _ = self.infer(x, 1, tf.constant(seed))
         self.log_lower(latents)
         return self.decode(latents)[0]
@@ -232,7 +232,7 @@ class VAE(LatentVariableModel):
 
 
 class OutputVAE(VAE):
-    """The VAE with a standard normal prior, and its binary images resampled in its stead.
+    """The VAE with a standard normal prior, where the binary images are resampled instead.
 
     `prior` is the resampled distribution of images, flat, event shape `[784]`: its proposal is the
     marginal of the VAE, Z comes from decoded draws. The bound is that of the VAE, plus the log

@@ -23,16 +23,16 @@ REFUSED = "refused"  # the directory holds something else
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What has become of a run.
+    """State of a run.
 
     Attributes:
       kind: One of the constants above.
-      told: The same for a reader, with the reason.
+      reason: The same for a reader, with the reason.
       metrics: If it is finished, what `metrics.json` holds.
     """
 
     kind: str
-    told: str
+    reason: str
     metrics: Mapping | None = None
 
 
@@ -57,6 +57,9 @@ class RunDirectory:
     def claim(self, config: Config, images: str) -> None:
         """Makes the directory this configuration's, or refuses if it is another's.
 
+        What does not decide the weights, such as the evaluation, may change from claim to claim;
+        `config.json` has the last.
+
         Args:
           config: Configuration of the run.
           images: Digest of the data. It belongs to the run: a fixed binarization of one's own and
@@ -69,15 +72,17 @@ class RunDirectory:
                 content = {**config.identity(), **config.to_json(), "images": images}
                 content["revision"] = revision.revision()
                 files.write_json(self.config_file, content)
-        told = _different({**config.identity(), "images": images}, self.read_config())
-        if told:
-            longer = (
-                "" if "steps=" not in told else " To train it longer, use --continue-from with it."
-            )
+        found = self.read_config()
+        different = _different({**config.identity(), "images": images}, found)
+        if different:
+            longer = " To train it longer, use --continue-from with it."
             raise UserError(
-                f"--out {self.path} holds a run of another configuration ({told}): name another "
-                f"directory, or delete that one.{longer}"
+                f"--out {self.path} holds a run of another configuration ({different}): name "
+                "another directory, or delete that one." + (longer if "steps=" in different else "")
             )
+        if _different(config.to_json(), found):
+            with files.explained(self.path):
+                files.write_json(self.config_file, {**found, **config.to_json()})
 
     def read_config(self) -> dict:
         """What `config.json` holds."""
@@ -127,9 +132,9 @@ class RunDirectory:
             del wanted["base_weights"]
         found, failure = _read(self.config_file), _read(self.failure_file)
         if found is not None:
-            told = _different(wanted, found)
-            if told:
-                text = f"{self.path.name} holds a run of another configuration ({told})"
+            different = _different(wanted, found)
+            if different:
+                text = f"{self.path.name} holds a run of another configuration ({different})"
                 return State(REFUSED, text)
         if failure is not None:
             return State(FAILED, f"failed: {failure.get('message', 'no reason is known')}")
@@ -138,12 +143,12 @@ class RunDirectory:
         metrics = self.metrics()
         if metrics is None:
             return self._unfinished(config)
-        told = _different(
+        different = _different(
             {**wanted, "images": found.get("images")},
             {**metrics.get("config", {}), **metrics},
         )
-        if told:
-            text = f"{self.path.name} has metrics of another configuration ({told})"
+        if different:
+            text = f"{self.path.name} has metrics of another configuration ({different})"
             return State(REFUSED, text)
         if not evaluation_of(metrics).covers(config.evaluation):
             text = f"evaluated with {evaluation_of(metrics)}, wanted {config.evaluation}"
@@ -155,8 +160,8 @@ class RunDirectory:
         if step is None:
             return State(NOT_RUN, "interrupted before the first checkpoint")
         done = step >= config.steps
-        told = "trained, not evaluated" if done else f"interrupted at step {step:,}"
-        return State(INTERRUPTED, told)
+        reason = "trained, not evaluated" if done else f"interrupted at step {step:,}"
+        return State(INTERRUPTED, reason)
 
 
 def evaluation_of(metrics: Mapping) -> Evaluation:
@@ -167,7 +172,7 @@ def evaluation_of(metrics: Mapping) -> Evaluation:
 
 def _different(wanted: Mapping, found: Mapping) -> str:
     """What is wanted and not there, in one line; empty if nothing."""
-    wanted = json.loads(json.dumps(wanted))  # as it is after a way through a file
+    wanted = json.loads(json.dumps(wanted))  # tuples become lists, as in a file
     return ", ".join(
         f"{name}={found.get(name)!r} there, {wanted[name]!r} here"
         for name in sorted(wanted)
@@ -176,7 +181,7 @@ def _different(wanted: Mapping, found: Mapping) -> str:
 
 
 def _read(path):
-    """A file's content, `None` if there is no file; one that cannot be read is as good as empty."""
+    """The content of a file, `None` if there is no file, `{}` if it cannot be read."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:

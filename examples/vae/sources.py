@@ -1,7 +1,7 @@
 """Where the images come from: files, a prepared `tensorflow_datasets` directory, or a download.
 
 What is missing raises `Unavailable`, and the caller may look elsewhere. What is there but
-broken raises `DataError`: a run must not go on with other data than the user put in its way.
+broken raises `DataError`: a run must not silently use other data than the user provided.
 """
 
 import gzip
@@ -166,7 +166,7 @@ def read_idx(path, name, *, num_images):
 
 
 def read_chardata(path):
-    """Reads Omniglot from the MATLAB file of the IWAE code; grey levels are rounded to k/255.
+    """Reads Omniglot from the MATLAB file of the IWAE code; gray levels are rounded to k/255.
 
     Returns:
       train: `uint8`, `[24345, 28, 28]`, strokes bright, upright.
@@ -201,7 +201,7 @@ def from_tfds(name, splits, data_dir, *, field="image"):
     Args:
       name: The name that tfds gives it.
       splits: Names of splits.
-      data_dir: It or its folder `tfds` may hold the prepared data set, besides tfds's own
+      data_dir: It or its folder `tfds` may hold the prepared data set, in addition to tfds's own
         directory, and a download goes to its folder `tfds`; or `None`.
       field: `"image"`, or `"label"` for the classes of the same images in the same order.
 
@@ -273,9 +273,9 @@ def _to_28(images):
 
     if images.shape[1:3] == (SIDE, SIDE):
         return images[..., 0].numpy()
-    grey = tf.reduce_mean(tf.cast(images, tf.float32), -1, keepdims=True)
-    grey = tf.image.resize(grey, [SIDE, SIDE], method="area")[..., 0]
-    return np.rint(255.0 - grey.numpy()).astype(np.uint8)
+    gray = tf.reduce_mean(tf.cast(images, tf.float32), -1, keepdims=True)
+    gray = tf.image.resize(gray, [SIDE, SIDE], method="area")[..., 0]
+    return np.rint(255.0 - gray.numpy()).astype(np.uint8)
 
 
 def _prepared(root, name):

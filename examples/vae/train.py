@@ -139,9 +139,9 @@ def check_base(config: Config) -> None:
         there = {name: getattr(found, name) for name in names} | {"prior": found.prior.name}
     else:
         wanted, there = ({n: getattr(c, n) for n in names} for c in (config, found))
-    told = [f"{k} is {there[k]}, expected {wanted[k]}" for k in names if there[k] != wanted[k]]
-    if told:
-        raise UserError(f"{option} {config.base} cannot serve: {'; '.join(told)}.")
+    wrong = [f"{k} is {there[k]}, expected {wanted[k]}" for k in names if there[k] != wanted[k]]
+    if wrong:
+        raise UserError(f"{option} {config.base} cannot serve: {'; '.join(wrong)}.")
     step = run.last_step()
     if step is None:
         raise UserError(f"{config.base} holds no checkpoint yet: train it first.")

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from examples.common.command_line import UserError
 from examples.vae import batches, checkpoints, datasets, models, priors
-from examples.vae.build import MOST_STEPS_PER_CALL, build, take_weights
+from examples.vae.build import MOST_STEPS_PER_CALL, build, on_gpu, take_weights
 from examples.vae.config import Config
 from examples.vae.early_stopping import BestValidation
 from examples.vae.run_directory import RunDirectory
@@ -116,7 +116,10 @@ def train(
       model: The model after `config.steps` steps; if it stops early, as it was when the validation
         NLL was best.
     """
-    tf.config.experimental.enable_op_determinism()
+    if not on_gpu():
+        # So that resumed runs repeat others to the last bit. With this, Keras would not compile the
+        # training step for a GPU.
+        tf.config.experimental.enable_op_determinism()
     model = build(config)
     if base is not None:
         take_weights(base, model, config)

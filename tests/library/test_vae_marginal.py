@@ -1,5 +1,6 @@
 """Resampled outputs of a VAE, on 8 pixels: all 256 outputs, and the latent by quadrature."""
 
+import functools
 import itertools
 
 import keras
@@ -18,6 +19,7 @@ from tfp_lars import (
     estimate_log_normalizer,
     proposals,
 )
+from tfp_lars.normalizer.training_estimate import log_mean_accept
 
 tfd = tfp.distributions
 
@@ -230,8 +232,10 @@ def gradients_of_z(dist, variables, num_steps, **kwargs):
     @tf.function
     def gradient():
         with tf.GradientTape() as tape:
-            _, log_z = average.evaluate(
-                dist.accept_log_prob, dist.proposal, f64(ALL[:1]), None, kwargs
+            log_z = average(
+                functools.partial(
+                    log_mean_accept, dist.proposal, dist.accept_log_prob, proposal_kwargs=kwargs
+                )
             )
             # The gradient of log Z is that of the estimate over the average, its value the average.
             z = tf.exp(log_z)

@@ -11,7 +11,7 @@ import tensorflow_probability as tfp
 from tfp_lars import _proposal_draws
 from tfp_lars._arguments import PROBABILITY_SLACK
 from tfp_lars._traced_once import TracedOnce
-from tfp_lars.normalizer.current import LOG_ZERO
+from tfp_lars.normalizer.training_estimate import LOG_ZERO
 
 __all__ = ["ProposalSums", "add_sums", "default_batch_size", "log_mean_and_stderr"]
 

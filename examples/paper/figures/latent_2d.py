@@ -190,7 +190,7 @@ def _dots(axis, means, classes, view):
 
 
 def _bars(figure, cells, norm, colored):
-    """The keys to the colours, in the last row."""
+    """The keys to the colors, in the last row."""
 
     def bar(columns, norm, cmap, label, **kwargs):
         place = figure.add_subplot(cells[-1, columns])

@@ -45,15 +45,15 @@ def test_finished_run_is_known_by_configuration_version_and_evaluation(tmp_path)
     assert made.state(STANDARD).kind == run_directory.FINISHED
     longer = study(tmp_path, preset=dataclasses.replace(TINY, steps=200))
     assert longer.state(STANDARD).kind == run_directory.REFUSED
-    assert "steps=100 there, 200 here" in longer.state(STANDARD).told
+    assert "steps=100 there, 200 here" in longer.state(STANDARD).reason
     for name, other in {"iwae_samples": 7, "z_samples": 7777, "test_images": None}.items():
         found = study(tmp_path, preset=evaluated(**{name: other}))
         assert found.state(STANDARD).kind == run_directory.TO_EVALUATE
-        assert "evaluated with 50 test images, 3 importance" in found.state(STANDARD).told
+        assert "evaluated with 50 test images, 3 importance" in found.state(STANDARD).reason
     path = made.runs_dir / STANDARD.name / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": "0.0.1"}))
     assert made.state(STANDARD).kind == run_directory.REFUSED
-    assert "version='0.0.1' there" in made.state(STANDARD).told
+    assert "version='0.0.1' there" in made.state(STANDARD).reason
 
 
 def test_finished_run_of_other_data_is_not_used_again(tmp_path, monkeypatch):
@@ -61,7 +61,7 @@ def test_finished_run_of_other_data_is_not_used_again(tmp_path, monkeypatch):
     finish(made, STANDARD)
     monkeypatch.setattr(datasets, "digest", lambda name, data_dir=None: "others")
     assert made.state(STANDARD).kind == run_directory.REFUSED
-    assert "images='1234' there, 'others' here" in made.state(STANDARD).told
+    assert "images='1234' there, 'others' here" in made.state(STANDARD).reason
     # What was made elsewhere can be shown where the data is not.
     assert study(tmp_path, compare_data=False).state(STANDARD).kind == run_directory.FINISHED
 
@@ -76,7 +76,7 @@ def test_metrics_of_other_data_than_the_training_s_are_not_shown(tmp_path):
     made = study(tmp_path)
     finish(made, STANDARD, images="others")
     assert made.state(STANDARD).kind == run_directory.REFUSED
-    assert "metrics of another configuration (images='others' there" in made.state(STANDARD).told
+    assert "metrics of another configuration (images='others' there" in made.state(STANDARD).reason
 
 
 def test_fuller_metrics_are_used_and_marked(tmp_path):
@@ -107,7 +107,7 @@ def test_post_hoc_run_belongs_to_the_networks_of_its_base(tmp_path):
     assert made.state(POST_HOC).kind == run_directory.FINISHED
     finish(made, STANDARD, networks="others")
     assert made.state(POST_HOC).kind == run_directory.REFUSED
-    assert "base_weights=" in made.state(POST_HOC).told
+    assert "base_weights=" in made.state(POST_HOC).reason
 
 
 def test_unfinished_runs_say_why(tmp_path):
@@ -115,11 +115,11 @@ def test_unfinished_runs_say_why(tmp_path):
     finish(made, JOINT)
     metrics = made.runs_dir / JOINT.name / "metrics.json"
     metrics.unlink()
-    assert made.state(JOINT).told == "interrupted before the first checkpoint"
+    assert made.state(JOINT).reason == "interrupted before the first checkpoint"
     checkpoint(made, JOINT, 50)
-    assert made.state(JOINT).told == "interrupted at step 50"
+    assert made.state(JOINT).reason == "interrupted at step 50"
     made.directory(JOINT).failure_file.write_text('{"message": "no space"}')
-    assert made.state(JOINT).told == "failed: no space"
+    assert made.state(JOINT).reason == "failed: no space"
 
 
 def verdict(finding, made):

@@ -261,7 +261,9 @@ def test_data_that_is_missing_is_told_before_a_process_starts(
 
     monkeypatch.setattr(datasets, "digest", missing)
     assert not runner.reproduce(study(tmp_path / "out"))
-    assert f"{JOINT.name}: not started: no images of mnist5k" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"{JOINT.name}: not started: no images of mnist5k" in out
+    assert "| joint | failed: no images of mnist5k |" in out
     assert not (fake_training / "calls.txt").exists()
 
 

@@ -33,7 +33,7 @@ def test_estimated_time_is_the_sum_of_its_parts():
     [(0.2, "0 s"), (80, "80 s"), (150, "2.5 min"), (9000, "2.5 h"), (216_000, "2.5 days")],
 )
 def test_durations_are_readable(seconds, text):
-    assert step_time.told(seconds) == text
+    assert step_time.readable(seconds) == text
 
 
 def test_time_of_a_step_is_positive_on_a_busy_machine(monkeypatch):

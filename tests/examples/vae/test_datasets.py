@@ -98,7 +98,7 @@ def test_splits_are_the_papers(name):
     for part in parts[1:] if images.dynamic else parts:
         np.testing.assert_array_equal(np.unique(part), [0, 255])
     assert images.dynamic == (name != "static_mnist")
-    if images.dynamic:  # in grey
+    if images.dynamic:  # in gray
         assert images.train.min() == 0 and images.train.max() == 255
         assert len(np.unique(images.train)) > 100
     assert images.name == name and DATA_DIR in images.source
@@ -108,8 +108,8 @@ def test_splits_are_the_papers(name):
 @pytest.mark.parametrize(
     ("name", "mean"), [("mnist", 0.13066), ("fashion_mnist", 0.28604), ("omniglot", None)]
 )
-def test_images_binarized_once_have_the_mean_of_the_grey_ones(name, mean):
-    """Given the grey images, the number of white pixels is a sum of independent Bernoullis."""
+def test_images_binarized_once_have_the_mean_of_the_gray_ones(name, mean):
+    """Given the gray images, the number of white pixels is a sum of independent Bernoullis."""
     train, test, _ = from_files(name)
     if mean is not None:  # the published figure
         np.testing.assert_allclose(train.mean() / 255.0, mean, atol=1e-5)
@@ -117,11 +117,11 @@ def test_images_binarized_once_have_the_mean_of_the_grey_ones(name, mean):
         pairs = [(loaded(name).validation, train[50_000:]), (loaded(name).test, test)]
     else:
         pairs = [(loaded(name).test, test)]
-    for binary, grey in pairs:
-        p = grey / 255.0
+    for binary, gray in pairs:
+        p = gray / 255.0
         z = (binary / 255.0 - p).sum() / np.sqrt((p * (1.0 - p)).sum())
         assert abs(z) < normal_bound(len(pairs))
-        assert not binary[grey == 0].any() and binary[grey == 255].all()
+        assert not binary[gray == 0].any() and binary[gray == 255].all()
 
 
 @needs_data
@@ -133,7 +133,7 @@ def test_validation_and_test_images_do_not_change():
 
 
 @needs_data
-def test_an_epoch_of_mnist_has_the_mean_of_the_grey_images(seed):
+def test_an_epoch_of_mnist_has_the_mean_of_the_gray_images(seed):
     images = loaded("mnist")
     p = images.train / np.float32(255.0)
     expected, variance = p.sum(0, np.float64), (p * (1 - p)).sum(0, np.float64)
@@ -146,7 +146,7 @@ def test_an_epoch_of_mnist_has_the_mean_of_the_grey_images(seed):
         for batch in batches:
             whites += batch.numpy().sum(0)
         assert not whites[variance == 0].any()
-        # Pixels with few grey levels have skewed counts; the normal bound is for the others.
+        # Pixels with few gray levels have skewed counts; the normal bound is for the others.
         common = variance > 50.0
         z = (whites - expected)[common] / np.sqrt(variance[common])
         assert np.abs(z).max() < normal_bound(2 * common.sum())
@@ -160,9 +160,9 @@ def test_an_epoch_of_mnist_has_the_mean_of_the_grey_images(seed):
 def test_static_mnist_says_that_it_is_not_larochelles():
     images = loaded("static_mnist")
     assert "fixed seed" in images.source and "not by Larochelle" in images.source
-    grey = loaded("mnist")
-    np.testing.assert_array_equal(images.test, grey.test)
-    p = grey.train / 255.0
+    gray = loaded("mnist")
+    np.testing.assert_array_equal(images.test, gray.test)
+    p = gray.train / 255.0
     z = (images.train / 255.0 - p).sum() / np.sqrt((p * (1.0 - p)).sum())
     assert abs(z) < normal_bound()
     first, second = (
@@ -331,7 +331,7 @@ def test_mnist5k_pixels_are_digits():
 # Batches.
 
 
-def test_a_pixel_is_white_in_proportion_to_its_grey_level(seed, num_steps=200, batch_size=128):
+def test_a_pixel_is_white_in_proportion_to_its_gray_level(seed, num_steps=200, batch_size=128):
     """Every image alike, with all 256 levels: white counts are binomial at each pixel."""
     image = np.arange(784).reshape(28, 28) % 256
     images = some_images(np.repeat(image[None], 64, axis=0))
@@ -435,7 +435,7 @@ def test_evaluation_goes_through_the_images_once_and_in_order(seed):
     assert [len(batch) for batch in batches] == [10, 10, 5]
     assert batches[0].dtype.name == "float32"
     np.testing.assert_array_equal(np.concatenate(batches), pixels / 255)
-    with pytest.raises(ValueError, match="`pixels` has grey levels"):
+    with pytest.raises(ValueError, match="`pixels` has gray levels"):
         evaluation_batches(pixels // 2, 10)
 
 

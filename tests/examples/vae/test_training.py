@@ -29,7 +29,7 @@ from examples.vae import (
     training,
 )
 from examples.vae import build as building
-from examples.vae.config import Config, PriorConfig
+from examples.vae.config import Config, Evaluation, PriorConfig
 from examples.vae.run_directory import RunDirectory
 from examples.vae.schedule import Schedule
 
@@ -97,7 +97,7 @@ def test_whole_example_runs_without_data_directory(whole_run):
     assert metrics["revision"] == config["revision"] == revision.revision()
     assert metrics["images"] == config["images"] == datasets.load("mnist5k").digest
     assert metrics["command"].startswith("python -m examples.vae.train --dataset mnist5k")
-    # An all-grey model has 784 log 2 = 543; the mean image alone about 206.
+    # An all-gray model has 784 log 2 = 543; the mean image alone about 206.
     assert metrics["nll"] < 206
     assert np.isclose(metrics["elbo"], metrics["recons"] - metrics["kl"], rtol=1e-6)
     assert -metrics["elbo"] > metrics["nll"]
@@ -243,6 +243,20 @@ def test_a_run_starts_from_its_configuration_file(whole_run, tmp_path, capsys):
     assert (found["iwae_samples"], found["z_samples"]) == (3, 1000)
     message = fails(capsys, "--config", tmp_path / "config.json", "--steps", "7")
     assert "argument --config: not allowed with steps" in message
+
+
+def test_configuration_file_has_the_last_evaluation_that_was_wanted(tmp_path):
+    """A process that starts from the file evaluates as the command asks that started it."""
+    run, config = RunDirectory(tmp_path), Config("mnist5k")
+    run.claim(config, "1234")
+    before = run.read_config()
+    fuller = dataclasses.replace(config, evaluation=Evaluation(5000), checkpoint_every=7)
+    run.claim(fuller, "1234")
+    assert run.config() == fuller
+    changed = {"evaluation", "checkpoint_every"}
+    assert {k: v for k, v in run.read_config().items() if k not in changed} == {
+        k: v for k, v in before.items() if k not in changed
+    }
 
 
 def test_directory_of_other_images_is_refused(capsys, whole_run, monkeypatch):

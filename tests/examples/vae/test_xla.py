@@ -1,11 +1,12 @@
 """On a GPU the training step is compiled with XLA; here the same on the CPU."""
 
-import numpy as np
 import pytest
+import tensorflow as tf
 
-from examples.vae.build import build
-from examples.vae.config import MODELS, Config, PriorConfig
+from examples.vae import training
+from examples.vae.config import MODELS
 from examples.vae.priors import PRIORS
+from tests.processes import run_python
 
 # Each takes seconds to compile. These are all sorts of networks and of resampling; the rest is run
 # by `pytest -m slow`.
@@ -20,15 +21,44 @@ PAIRS = [
 
 @pytest.mark.parametrize(("model", "prior"), PAIRS)
 def test_training_step_compiles(model, prior):
-    settings = PriorConfig(prior, num_samples=16, num_components=5)
-    config = Config("mnist", model, settings, steps=2, num_latents=4, batch_size=8)
-    compiled = build(config, jit_compile=True)
-    x = np.float32(np.random.default_rng(0).random((16, 28, 28)) < 0.2)
-    before = [v.numpy() for v in compiled.trainable_variables]
-    history = compiled.fit(x, batch_size=8, shuffle=False, verbose=0)
-    assert compiled.jit_compile
-    assert np.isfinite(history.history["elbo"][0])
-    assert int(compiled.optimizer.iterations) == 2
-    for old, new in zip(before, compiled.trainable_variables, strict=True):
-        assert np.all(np.isfinite(new.numpy())), new.path
-        assert np.any(old != new.numpy()), new.path
+    """In a process of its own: Keras does not compile where deterministic operations are on."""
+    run_python(
+        f"""
+        import warnings
+        import numpy as np
+        from examples.vae.build import build
+        from examples.vae.config import Config, PriorConfig
+
+        settings = PriorConfig({prior!r}, num_samples=16, num_components=5)
+        config = Config("mnist", {model!r}, settings, steps=2, num_latents=4, batch_size=8)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Model doesn't support `jit_compile")
+            compiled = build(config, jit_compile=True)
+        assert compiled.jit_compile
+        x = np.float32(np.random.default_rng(0).random((16, 28, 28)) < 0.2)
+        before = [v.numpy() for v in compiled.trainable_variables]
+        history = compiled.fit(x, batch_size=8, shuffle=False, verbose=0)
+        assert np.isfinite(history.history["elbo"][0])
+        assert int(compiled.optimizer.iterations) == 2
+        for old, new in zip(before, compiled.trainable_variables, strict=True):
+            assert np.all(np.isfinite(new.numpy())), new.path
+            assert np.any(old != new.numpy()), new.path
+        """
+    )
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_operations_are_deterministic_where_nothing_is_compiled(gpu, monkeypatch):
+    class ReachedError(Exception):
+        pass
+
+    def build(config):
+        raise ReachedError
+
+    calls = []
+    monkeypatch.setattr(training, "on_gpu", lambda: gpu)
+    monkeypatch.setattr(training, "build", build)
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: calls.append(True))
+    with pytest.raises(ReachedError):
+        training.train(None, None, None)
+    assert bool(calls) != gpu

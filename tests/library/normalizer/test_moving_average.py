@@ -17,7 +17,7 @@ from tfp_lars import (
     _proposal_draws,
     _seeds,
 )
-from tfp_lars.normalizer.current import log_mean_accept
+from tfp_lars.normalizer.training_estimate import log_mean_accept
 
 tfd = tfp.distributions
 

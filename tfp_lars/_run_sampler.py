@@ -12,12 +12,12 @@ import tensorflow_probability as tfp
 from tfp_lars import _compat, _proposal_draws, sampler
 from tfp_lars._traced_once import TracedOnce
 
-__all__ = ["CompiledSampler"]
+__all__ = ["SamplerRun"]
 
 tfd = tfp.distributions
 
 
-class CompiledSampler:
+class SamplerRun:
     """Draws from a resampled proposal. Eager calls run one graph that is traced once.
 
     Args:
