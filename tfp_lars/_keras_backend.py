@@ -13,7 +13,7 @@ def _check() -> None:
 
         backend = keras.config.backend()
     except ImportError:
-        # The library of another backend may be missing. The name of that backend says more.
+        # The library of another backend may be missing. The error below names that backend.
         backend = os.environ.get("KERAS_BACKEND", "tensorflow")
         if backend == "tensorflow":
             raise

@@ -28,7 +28,10 @@ def sample(
     *,
     differentiable: bool = False,
 ) -> tf.Tensor:
-    """Same distribution and gradients as `proposal.sample`, different values for a given seed.
+    """Returns draws from a proposal.
+
+    They have the same distribution and gradients as `proposal.sample`, but different values for a
+    given seed.
 
     Diagonal Gaussians use `standard_normal`, and so do `tfd.Independent`, `tfd.Sample` and
     `tfd.TransformedDistribution` (flows) on top of them. All other proposals use their own
@@ -43,7 +46,7 @@ def sample(
     Returns:
       z: Shape `[n]` + batch + event.
     """
-    if tf.config.get_visible_devices("GPU") or not _is_gaussian_at_heart(proposal):
+    if tf.config.get_visible_devices("GPU") or not _is_transformed_gaussian(proposal):
         return _plain_sample(proposal, n, seed)
     return _sample(proposal, n, seed, differentiable)
 
@@ -73,8 +76,8 @@ def standard_normal(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType = tf.floa
         dtype=integer,
         alg="philox",
     )
-    # Integers symmetric around 0: the small ones, which become the tails, are exact as floats.
-    # The largest draws of float32 are at 6.66.
+    # The integers are symmetric around 0. Small ones become the tails and are exact as floats. In
+    # float32 the largest draw is 6.66.
     x, y = tf.unstack(tf.cast(bits, dtype), axis=0)
     radius = tf.sqrt(-2.0 * tf.math.log((tf.abs(x) + 0.5) * 2.0 ** (1 - num_bits)))
     angle = y * (np.pi * 2.0 ** (1 - num_bits))
@@ -99,24 +102,24 @@ def _plain_sample(proposal: tfd.Distribution, n: int | tf.Tensor, seed: tf.Tenso
     return tf.ensure_shape(z[:n], [None, *proposal.batch_shape, *proposal.event_shape])
 
 
-def _is_gaussian_at_heart(proposal: tfd.Distribution) -> bool:
-    # These exact types only: a subclass may draw in its own way.
+def _is_transformed_gaussian(proposal: tfd.Distribution) -> bool:
+    # Only these exact types: a subclass may draw in its own way.
     if type(proposal) in (tfd.Normal, tfd.MultivariateNormalDiag):
         return proposal.dtype in (tf.float32, tf.float64)
     if type(proposal) is tfd.Sample:
-        return proposal.distribution.batch_shape.rank == 0 and _is_gaussian_at_heart(
+        return proposal.distribution.batch_shape.rank == 0 and _is_transformed_gaussian(
             proposal.distribution
         )
     if type(proposal) is tfd.Independent:
-        return _is_gaussian_at_heart(proposal.distribution)
-    return _draws_by_transforming(proposal) and _is_gaussian_at_heart(proposal.distribution)
+        return _is_transformed_gaussian(proposal.distribution)
+    return _draws_by_transforming(proposal) and _is_transformed_gaussian(proposal.distribution)
 
 
 def _draws_by_transforming(proposal: tfd.Distribution) -> bool:
     plain = _compat.TransformedDistribution
     if not isinstance(proposal, plain) or type(proposal)._sample_n is not plain._sample_n:
         return False
-    # The bijector's parameters may add batch members, which need draws of their own.
+    # The bijector's parameters may add batch members. These need independent draws.
     base = proposal.distribution.batch_shape
     return base.is_fully_defined() and base == proposal.batch_shape
 

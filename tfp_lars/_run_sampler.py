@@ -62,7 +62,7 @@ class SamplerRun:
             self._raise_errors(draws)
             return draws.samples, draws.attempts
         draws = self._traced(n, tf.constant(T), seed)
-        if _compat.in_xla():  # which compiles neither assertions nor strings
+        if _compat.in_xla():  # XLA cannot compile assertions and strings
             return _mark_unfinished(draws)
         with tf.control_dependencies(self._assertions(draws)):
             return tf.identity(draws.samples), tf.identity(draws.attempts)

@@ -354,7 +354,7 @@ class SlicedAcceptance:
 
     Args:
       accept_fn: Acceptance function of the unsliced distribution.
-      batch_shape: Batch shape of the unsliced distribution, `int32`, an array if it is static.
+      batch_shape: Batch shape of the unsliced distribution, `int32`, shape `[rank]`.
       index: Positions of the remaining members in the flattened batch, `int32`, of the batch shape
         of the slice.
       event_ndims: Rank of an event.
@@ -368,7 +368,8 @@ class SlicedAcceptance:
         event_ndims: int,
     ):
         self.accept_fn = accept_fn
-        self._batch_shape = batch_shape
+        static = tf.get_static_value(batch_shape)
+        self._batch_shape = batch_shape if static is None else static
         self._index = index
         self._event_ndims = event_ndims
 
@@ -376,7 +377,7 @@ class SlicedAcceptance:
     def of(
         cls,
         accept_fn: Callable,
-        batch_shape: np.ndarray | tf.Tensor,
+        batch_shape: tf.Tensor,
         slices: tuple,
         event_ndims: int,
     ) -> SlicedAcceptance:
@@ -384,7 +385,7 @@ class SlicedAcceptance:
 
         Args:
           accept_fn: Acceptance function of `dist`; may itself be a `SlicedAcceptance`.
-          batch_shape: Batch shape of `dist`, as in the constructor.
+          batch_shape: Batch shape of `dist`, `int32`, shape `[rank]`.
           slices: Argument of `dist.__getitem__`, as a tuple.
           event_ndims: Rank of an event.
         """

@@ -129,7 +129,7 @@ def _share(variable: tf.Variable, number: int) -> keras.Variable:
         variable,
         dtype=variable.dtype.name,
         trainable=variable.trainable,
-        # Distributions read the variable itself, whatever the precision policy.
+        # Distributions read the variable itself, under any precision policy.
         autocast=False,
         name=f"{short_name}_{number}",
     )

@@ -1,4 +1,4 @@
-"""`Resampled`: the plumbing between TFP's distributions and density, sampler and normalizer."""
+"""`Resampled`: connects TFP's distributions with density, sampler and normalizer."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _UNSET = object()
 class Resampled(tfd.Distribution):
     """A proposal, resampled with a learned acceptance probability (LARS).
 
-    Draw `z` from the proposal `pi`, keep it with probability `a(z)`, else draw again; take the
-    `T`-th draw whatever it is. With `Z = E_pi[a]`, what is kept has the density
+    The sampler draws `z` from the proposal `pi` and accepts it with probability `a(z)`. Otherwise
+    it draws again. It keeps the `T`-th draw without a test. With `Z = E_pi[a]`, the result has the
+    density
 
         p_T(z) = pi(z) * (a(z) * (1 - alpha) / Z + alpha),    alpha = (1 - Z)**(T - 1)
 
-    which goes from the proposal at `T = 1` to `pi(z) * a(z) / Z` at `T = None`, resampling without
-    end.
+    `T = 1` gives the proposal. `T = None`, untruncated resampling, gives `pi(z) * a(z) / Z`.
 
     #### Example
 
@@ -57,48 +57,48 @@ class Resampled(tfd.Distribution):
     >>> z = prior.sample(7, seed=1)
     >>> z.shape
     TensorShape([7, 50])
-    >>> prior.log_prob(z).shape  # to train on: each call moves the average of Z
+    >>> prior.log_prob(z).shape  # for training: each call updates the average of Z
     TensorShape([7])
-    >>> frozen = prior.freeze(num_samples=10_000, seed=2)  # to evaluate with
+    >>> frozen = prior.freeze(num_samples=10_000, seed=2)  # for evaluation
     >>> bool(tf.reduce_all(frozen.log_prob(z) == frozen.log_prob(z)))
     True
 
     #### Training
 
-    With a `MovingAverage`, the default, `log_prob` is a function to take gradients of: its
-    gradient reaches `accept_fn`, the proposal and `z`, that of log Z included. Each call updates
-    the average once. In a VAE, pass the encoder's log density of `z`, so that `z` takes part in
-    the estimate of Z: `log_prob(z, target_log_prob=q.log_prob(z))`.
+    With a `MovingAverage`, the default, the gradient of `log_prob` reaches `accept_fn`, the
+    proposal and `z`. It includes the gradient of log Z. Each call updates the average once. In a
+    VAE, pass the encoder's log density: `log_prob(z, target_log_prob=q.log_prob(z))`. This adds `z`
+    to the estimate of Z, which lowers its variance.
 
-    A Keras 3 model does not look into distributions: hold this one in a `DistributionLayer`, or
-    nothing of it is trained or saved.
+    Keras 3 models do not look into distributions. Wrap this one in a `DistributionLayer`. Otherwise
+    a Keras 3 model silently neither trains nor saves it.
 
     #### Evaluation
 
-    `freeze` makes a distribution on the same networks with a fixed log Z, whose `log_prob` is a
-    pure function. Sampling needs no Z and is exact at any time. `with dist.held():` evaluates with
-    the moving average as it is.
+    `freeze` returns a distribution with the same networks and a fixed log Z. Its `log_prob` is a
+    pure function. `with dist.held():` evaluates with the current value of the moving average.
+    Sampling is exact and does not need Z.
 
     #### Batches
 
-    Each member of the proposal's batch has its own Z and its own stream of draws. The cost of
-    sampling is set by the member with the smallest Z. `accept_fn` receives all members, so it may
-    treat them differently. After slicing it still does: a slice calls it on the whole batch and
-    keeps the values of the members that remain. A Keras network receives one flat batch and cannot
-    tell members apart; a slice calls it on the remaining members only.
+    Each member of the proposal's batch has its own Z and its own stream of draws. The member with
+    the smallest Z determines the cost of sampling. `accept_fn` receives all members, so it may
+    treat them differently. A slice still calls it on the whole batch and keeps the values of the
+    remaining members. A Keras network receives one flat batch and cannot distinguish members. A
+    slice calls it on the remaining members only.
 
     #### Support
 
-    `log_prob` is -inf wherever the proposal's is, whatever a(z) is there. A transformation of a
-    discrete proposal adds no Jacobian term, also if the proposal is `tfd.Independent`,
-    `tfd.Sample` or another wrapper, for which TFP alone adds one.
+    `log_prob` is -inf wherever that of the proposal is, for any a(z). Transforming a discrete
+    proposal adds no Jacobian term. This includes `tfd.Independent`, `tfd.Sample` and other wrappers
+    of a discrete distribution, for which TFP adds one.
 
     #### Variables
 
-    `trainable_variables` lists the weights of `accept_fn` and of the proposal, once each, as
-    `tf.Variable`s. Of a plain function it lists the trainable variables that the function read
-    when it was first called, at construction. Freezing a Keras network with
-    `network.trainable = False` does not take its weights off the list.
+    `trainable_variables` lists the weights of `accept_fn` and of the proposal as `tf.Variable`s,
+    once each. For a plain function it lists the trainable variables that the function read when the
+    constructor called it. `network.trainable = False` does not remove the weights of a Keras
+    network from the list.
 
     #### References
 
@@ -124,25 +124,24 @@ class Resampled(tfd.Distribution):
           proposal: Any TFP distribution with a single-tensor event, continuous or discrete, with
             or without a batch shape.
           accept_fn: The acceptance probability a(z), in [0, 1]: a function, a Keras 3 or tf_keras
-            model, or a `tf.Module`. It gets `z` of shape sample + batch + event and returns shape
-            sample + batch, or the same with a trailing 1. A Keras model gets one flat batch,
+            model, or a `tf.Module`. It maps `z` of shape sample + batch + event to shape
+            sample + batch, or the same with a trailing 1. A Keras model receives one flat batch,
             shape `[N]` + event (`[N, 1]` for scalar events). If its class has a method `logits`,
-            that is called instead. In eager mode the constructor calls it on a few draws from the
-            proposal and checks what it returns. Sampling and estimating Z trace it once, as
-            `tf.function` does: Python values that it reads are fixed then. Use a `tf.Variable`
-            for a value that changes.
-          T: How many proposals a draw may take, the last of them kept untested: an integer of at
-            least 1, or `None` (also `math.inf`) for no limit.
+            this method is called instead. In eager mode the constructor calls it on a few draws
+            from the proposal and checks the result. Sampling and estimating Z trace it once, as
+            `tf.function` does. This fixes the Python values that it reads. Use a `tf.Variable` for
+            a value that changes.
+          T: Maximum number of proposals for a draw, of which the last is kept without a test: an
+            integer of at least 1, or `None` (also `math.inf`) for untruncated resampling.
           from_logits: Whether `accept_fn` returns logits instead of probabilities.
-          normalizer: How log Z is known: a `MovingAverage` (default: a fresh one) or a fixed
-            value: a number, tensor, non-trainable variable, or `LogNormalizer`, of shape `[]` or
-            of the proposal's batch shape. A fixed value is kept in a non-trainable variable, which
-            is saved with the weights. A tensor stays a tensor inside a `tf.function` and under a
+          normalizer: Source of log Z: a `MovingAverage` (by default a new one) or a fixed value. A
+            fixed value is a number, tensor, non-trainable variable, or `LogNormalizer`, of shape
+            `[]` or of the proposal's batch shape. It is kept in a non-trainable variable, which is
+            saved with the weights. A tensor stays a tensor inside a `tf.function` and under a
             `GradientTape`, so that gradients reach it.
-          max_attempts: Without a limit, how many proposals one draw may take before sampling
-            ends in an error.
-          validate_args: Whether to check values at run time, in graphs too.
-          allow_nan_stats: As in every TFP distribution.
+          max_attempts: Untruncated resampling raises if a draw takes more proposals than this.
+          validate_args: Whether to check values at run time, also in graphs.
+          allow_nan_stats: As in all TFP distributions.
           name: Name of the distribution.
         """
         parameters = dict(locals())
@@ -153,7 +152,7 @@ class Resampled(tfd.Distribution):
             self._from_logits = bool(from_logits)
             self._proposal = proposal
             ownership.build_networks(proposal)
-            # TFP's walk over attributes does not see them.
+            # TFP does not find the variables of Keras 3 layers.
             self._proposal_keras3_variables = [
                 v
                 for network in ownership.keras3_layers(proposal)
@@ -162,8 +161,8 @@ class Resampled(tfd.Distribution):
             self._accept_fn = _compat.untracked(accept_fn)
             self._points = Points(proposal)
             draws = probe_draws(proposal)
-            # Stands in for z outside the support. Parameters may move the support away from it
-            # later: then only gradients suffer, and only if a(z) has none there.
+            # Replaces z outside the support. If training moves the support away from this point,
+            # values stay right. Gradients do, too, as long as those of a(z) are finite there.
             self._point = None if draws is None else draws[0].numpy()
             self._log_accept = LogAcceptance(
                 accept_fn,
@@ -211,17 +210,17 @@ class Resampled(tfd.Distribution):
 
     @property
     def accept_fn(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """The acceptance function, as it was given. In a slice, that of the remaining members."""
+        """The acceptance function as given. In a slice, that of the remaining members."""
         return self._accept_fn
 
     @property
     def T(self) -> int | None:
-        """How many proposals a draw may take; `None` for no limit."""
+        """Maximum number of proposals for a draw; `None` for untruncated resampling."""
         return self._T
 
     @property
     def from_logits(self) -> bool:
-        """Whether `accept_fn` was said to return logits."""
+        """Whether `accept_fn` returns logits, as given."""
         return self._from_logits
 
     @property
@@ -231,9 +230,9 @@ class Resampled(tfd.Distribution):
 
     @property
     def estimate(self) -> LogNormalizer | None:
-        """The estimate that the fixed log Z comes from, with its standard error.
+        """The estimate behind the fixed log Z, with its standard error.
 
-        `None` where log Z is not fixed, was given as a number, or was since restored from a file.
+        `None` if log Z is not fixed, was given as a number, or was restored from a file.
         """
         if self._estimate is None:
             return None
@@ -244,7 +243,7 @@ class Resampled(tfd.Distribution):
 
     @property
     def max_attempts(self) -> int:
-        """Without a limit `T`, how many proposals one draw may take."""
+        """Maximum number of proposals for a draw of untruncated resampling."""
         return self._max_attempts
 
     @property
@@ -253,7 +252,11 @@ class Resampled(tfd.Distribution):
         return self._proposal_sums
 
     def accept_log_prob(self, z: tf.Tensor, name: str = "accept_log_prob") -> tf.Tensor:
-        """`log a(z)`, of shape sample + batch: what ranks samples.
+        """Returns `log a(z)`, for example to rank samples.
+
+        >>> dist = Resampled(tfd.Uniform(), lambda z: z)
+        >>> dist.accept_log_prob([1.0, 0.5]).numpy().round(4)
+        array([ 0.    , -0.6931], dtype=float32)
 
         Args:
           z: Shape sample + batch + event.
@@ -267,20 +270,25 @@ class Resampled(tfd.Distribution):
             return self._points.unflatten(self._log_accept(self._points.flatten(z)), z)
 
     def log_ratio(self, z: tf.Tensor, name: str = "log_ratio", **proposal_kwargs: Any) -> tf.Tensor:
-        """`log p_T(z) - log pi(z)`: what resampling adds, without the proposal's density.
+        """Returns `log p_T(z) - log pi(z)`, what resampling adds to the proposal's log density.
 
-        Where that density is known by a bound alone (`proposals.vae_marginal`), the bound and this
-        are a bound on the resampled density. With a `MovingAverage` a call is one update and
-        has the gradients of `log_prob`, as far as they do not come through `log pi(z)`.
+        If only a bound on the log density of the proposal is known (`proposals.vae_marginal`), the
+        sum of that bound and this ratio is a bound on the resampled log density. With a
+        `MovingAverage` each call is one update. The gradient is that of `log_prob` without the part
+        through `log pi(z)`.
+
+        >>> dist = Resampled(tfd.Uniform(), lambda z: z, T=None, normalizer=np.log(0.5))
+        >>> dist.log_ratio([1.0, 0.5]).numpy().round(4)
+        array([0.6931, 0.    ], dtype=float32)
 
         Args:
           z: Shape sample + batch + event.
           name: Name of the ops.
-          **proposal_kwargs: For the proposal's `log_prob` of the draws that estimate Z, which
-            `MovingAverage(score_function=True)` needs, and nothing else here.
+          **proposal_kwargs: Arguments for the proposal's `log_prob` of the draws that estimate Z.
+            Only `MovingAverage(score_function=True)` calls it.
 
         Returns:
-          log_ratio: Shape sample + batch; 0, and no update, when `T` is 1.
+          log_ratio: Shape sample + batch; 0, without an update, if `T` is 1.
         """
         with self._name_and_control_scope(name):
             z = self._points.broadcast(tf.convert_to_tensor(z, self.dtype, name="z"))
@@ -293,24 +301,24 @@ class Resampled(tfd.Distribution):
 
     @property
     def acceptance_rate(self) -> tf.Tensor:
-        """Z, the share of proposals that are accepted, of the batch shape."""
+        """Z, the mean acceptance probability, of the batch shape."""
         return tf.exp(self.log_normalizer)
 
     @property
     def truncation_weight(self) -> tf.Tensor:
-        """`(1 - Z)**(T - 1)`, the share of draws that are kept untested, of the batch shape."""
+        """`(1 - Z)**(T - 1)`, the share of draws kept without a test, of the batch shape."""
         return tf.exp(density.log_truncation_weight(self.log_normalizer, self.T))
 
     @property
     def expected_attempts(self) -> tf.Tensor:
-        """`(1 - (1 - Z)**T) / Z`, how many proposals a draw takes in the mean, of batch shape."""
+        """`(1 - (1 - Z)**T) / Z`, the mean number of proposals per draw, of the batch shape."""
         return tf.exp(density.log_expected_attempts(self.log_normalizer, self.T))
 
     def freeze(self, estimate: LogNormalizer | tf.Tensor | float | None = None, **kwargs):
-        """A distribution on the same networks whose log Z is fixed.
+        """Returns a distribution with the same networks and a fixed log Z.
 
-        Resampled distributions inside the proposal are frozen, too, each with an estimate of its
-        own: the distributions that hold them are built again from their constructor arguments.
+        Resampled distributions inside the proposal are frozen, too, each with its own estimate. The
+        distributions that contain them are created again from their constructor arguments.
 
         >>> dist = Resampled(tfd.Uniform(), lambda z: z, T=100)  # Z = 1/2
         >>> frozen = dist.freeze(num_samples=10**5, seed=0)
@@ -318,7 +326,8 @@ class Resampled(tfd.Distribution):
         LogNormalizer(log_z=-0.6941 ± 0.0018, Z=0.4995, num_samples=100000, method='monte_carlo')
 
         Args:
-          estimate: log Z: a `LogNormalizer`, number or tensor. By default it is estimated.
+          estimate: A `LogNormalizer`, or log Z as a number or tensor. By default log Z is
+            estimated.
           **kwargs: Passed to `estimate_log_normalizer`: `num_samples`, `target_stderr`, `seed`, ...
 
         Returns:
@@ -329,7 +338,8 @@ class Resampled(tfd.Distribution):
         check_estimate(estimate)
         if estimate is not None and kwargs and not moving_averages(self.proposal):
             raise TypeError(
-                f"`freeze` got an `estimate` and also {sorted(kwargs)}, which are for making one."
+                f"`freeze` got an `estimate` and also {sorted(kwargs)}, which configure a new "
+                "estimate. Pass one or the other."
             )
         proposal = self._freeze_proposal(kwargs)
         if estimate is None:
@@ -337,9 +347,9 @@ class Resampled(tfd.Distribution):
         frozen = self.copy(normalizer=estimate, proposal=proposal)
         if moving_averages(frozen):
             raise ValueError(
-                f"`freeze` cannot reach a moving average inside {self.name!r}: it belongs to a "
-                "distribution that is no constructor argument of what holds it. Freeze that "
-                "distribution first, and build this one on it."
+                f"`freeze` cannot reach a moving average inside {self.name!r}. It belongs to a "
+                "distribution that is not a constructor argument of the one that contains it. "
+                "Freeze that distribution first, then build this one with it."
             )
         return frozen
 
@@ -356,10 +366,10 @@ class Resampled(tfd.Distribution):
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Resampled]:
-        """Holds every moving average in it within a `with` block.
+        """Holds all moving averages of the distribution within a `with` block.
 
-        `log_prob` then uses the averages as they are, also in graphs that are traced already.
-        Nested distributions are held, too. Where log Z is fixed there is nothing to hold.
+        `log_prob` then uses the current averages, also in graphs that are already traced. Averages
+        of nested distributions are held, too. With a fixed log Z this has no effect.
 
         >>> dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
         >>> _ = dist.log_prob(0.3)  # one update
@@ -374,11 +384,16 @@ class Resampled(tfd.Distribution):
             yield self
 
     def sample(self, sample_shape=(), seed=None, name: str = "sample", **kwargs) -> tf.Tensor:
-        """Exact, independent draws from p_T; they need no estimate of Z and carry no gradient.
+        """Returns exact, independent draws from p_T.
+
+        The draws do not need an estimate of Z. They carry no gradient.
+
+        >>> Resampled(tfd.Uniform(), lambda z: z).sample([2, 3], seed=1, T=None).shape
+        TensorShape([2, 3])
 
         Args:
-          sample_shape: Integer, or shape of the draws.
-          seed: Python `int`, or an `int32[2]` stateless seed: the same gives the same draws.
+          sample_shape: Number of draws, or shape of the draws.
+          seed: Python `int`, or an `int32[2]` stateless seed. The same seed gives the same draws.
           name: Name of the ops.
           **kwargs: `T` overrides the truncation for this call.
 
@@ -388,17 +403,22 @@ class Resampled(tfd.Distribution):
         _arguments.check_sample_shape(sample_shape)
         plain = isinstance(sample_shape, (int, np.integer)) and not kwargs.keys() - {"T"}
         if plain and tf.executing_eagerly():
-            # TFP's detour by shapes of any rank costs several times the drawing of one sample.
+            # TFP's handling of general shapes costs several times as much as drawing one sample.
             return self._draw(sample_shape, seed, **kwargs)[0]
         return super().sample(sample_shape, seed, name, **kwargs)
 
     def sample_with_attempts(
         self, sample_shape=(), seed=None, name: str = "sample_with_attempts", *, T=_UNSET
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Draws, and how many proposals each of them took.
+        """Returns draws and the number of proposals that each of them took.
+
+        >>> dist = Resampled(tfd.Uniform(), lambda z: z, T=5)
+        >>> z, attempts = dist.sample_with_attempts(1000, seed=1)
+        >>> int(tf.reduce_max(attempts))
+        5
 
         Args:
-          sample_shape: Integer, or shape of the draws.
+          sample_shape: Number of draws, or shape of the draws.
           seed: Python `int`, or an `int32[2]` stateless seed.
           name: Name of the ops.
           T: Overrides the truncation for this call.
@@ -422,16 +442,20 @@ class Resampled(tfd.Distribution):
             )
 
     def copy(self, **override_parameters_kwargs) -> Resampled:
-        """A distribution with some arguments replaced, that shares all the rest.
+        """Returns a distribution with some arguments replaced and all others shared.
 
-        With another `accept_fn`, `proposal` or `from_logits` there is another Z. Such a copy gets a
-        fresh moving average with the same settings; where log Z is fixed, it needs `normalizer=`.
+        Another `accept_fn`, `proposal` or `from_logits` changes Z. Such a copy gets a new moving
+        average with the same settings. If log Z is fixed, pass `normalizer=` as well.
+
+        >>> dist = Resampled(tfd.Uniform(), lambda z: z, T=5)
+        >>> dist.copy(T=None).normalizer is dist.normalizer
+        True
 
         Args:
           **override_parameters_kwargs: Arguments of the constructor, such as `T=None`.
 
         Returns:
-          copy: A `Resampled` on the same networks and, unless replaced, the same normalizer.
+          copy: A `Resampled` that shares the networks and, unless Z changes, the normalizer.
         """
         old, new = self.parameters, {**self.parameters, **override_parameters_kwargs}
         replaced = [n for n in ("proposal", "accept_fn", "from_logits") if new[n] is not old[n]]
@@ -439,32 +463,31 @@ class Resampled(tfd.Distribution):
         if replaced and keeps_normalizer:
             check_outside_of_functions()
             new["normalizer"] = self._normalizer.fresh(replaced)
-        # TFP's own `copy` makes the copy hold on to the original, and so to what was replaced.
+        # TFP's own `copy` would keep a reference to the original.
         copy = type(self)(**new)
         if keeps_normalizer and not replaced:
             copy._estimate = self._estimate
         return copy
 
     def __reduce_ex__(self, protocol):
-        """Refuses: neither `copy` nor `pickle` know which network owns which variable."""
+        """Raises: `copy` and `pickle` do not know which network owns which variable."""
         raise TypeError(
-            f"The distribution {self.name!r} cannot be copied by the `copy` module, nor pickled: "
-            "its networks and graphs are tied to their variables. Use `dist.copy()`, which shares "
-            "the networks. To store it, save its variables with `tf.train.Checkpoint`, and restore "
-            "them into a distribution that is built in the same way."
+            f"The distribution {self.name!r} cannot be copied with the `copy` module or pickled, "
+            "because its networks and graphs are tied to their variables. To copy it, use "
+            "`dist.copy()`, which shares the networks. To store it, save its variables with "
+            "`tf.train.Checkpoint` and restore them into a distribution that is built in the same "
+            "way."
         )
 
     def __getitem__(self, slices) -> Resampled:
-        """Slices the batch; needs a fixed log Z."""
+        """Returns the distribution of some batch members. Needs a fixed log Z."""
         slices = tuple(slices) if isinstance(slices, (list, tuple)) else (slices,)
         log_z = self._normalizer[slices]
         accept_fn = self.accept_fn
         if self._log_accept.sees_members:
-            static = self.batch_shape.is_fully_defined()
-            batch_shape = (
-                np.array(self.batch_shape, np.int32) if static else self.batch_shape_tensor()
+            accept_fn = SlicedAcceptance.of(
+                accept_fn, self.batch_shape_tensor(), slices, self.event_shape.rank
             )
-            accept_fn = SlicedAcceptance.of(accept_fn, batch_shape, slices, self.event_shape.rank)
         return self.copy(
             proposal=self.proposal[slices],
             accept_fn=accept_fn,
@@ -473,8 +496,8 @@ class Resampled(tfd.Distribution):
 
     @property
     def _experimental_tangent_space(self):
-        # TFP asks with `hasattr` whether there is one. Without it, a transformed discrete
-        # distribution gets a Jacobian term.
+        # TFP checks with `hasattr` whether there is one. Without it, TFP adds a Jacobian term to a
+        # transformed discrete distribution.
         hook = tangent_space(self.proposal)
         if hook is None:
             raise AttributeError("_experimental_tangent_space")
@@ -496,13 +519,13 @@ class Resampled(tfd.Distribution):
         return self.proposal.experimental_default_event_space_bijector()
 
     def _log_prob(self, z, target_log_prob=None, **proposal_kwargs):
-        """The log density, log p_T(z).
+        """Returns the log density, log p_T(z).
 
-        With a `MovingAverage`, `z` of shape `[R]` is a batch of `R` training points, and one call
-        is one update. `target_log_prob`, of shape sample + batch, is the log density of `z` under
-        what it was drawn from (the encoder of a VAE); with it, `z` takes part in the estimate.
-        `T = 1` is the proposal's own log density, and no update. Other keyword arguments go to the
-        proposal's `log_prob`.
+        With a `MovingAverage`, each call is one update. `target_log_prob`, of shape sample + batch,
+        is the log density of `z` under the distribution that it was drawn from (the encoder of a
+        VAE). It adds `z` to the estimate of Z. With `T = 1` the result is the log density of the
+        proposal, without an update. Other keyword arguments are passed to the proposal's
+        `log_prob`.
         """
         log_proposal = self.proposal.log_prob(z, **proposal_kwargs)
         if target_log_prob is not None:
@@ -513,8 +536,8 @@ class Resampled(tfd.Distribution):
         _arguments.check_accept_dtype(dtype, log_proposal.dtype)
         result_dtype = log_proposal.dtype
         log_proposal = tf.cast(log_proposal, dtype)
-        # Outside the support a(z) may be anything, also NaN. There it is evaluated at another
-        # point, and the value is dropped.
+        # Outside the support a(z) may have any value, also NaN. There it is evaluated at another
+        # point, and the value is not used.
         outside = log_proposal < dtype.min  # -inf
         z = self._points.broadcast(z)
         if self._point is not None:
@@ -528,9 +551,9 @@ class Resampled(tfd.Distribution):
         return tf.cast(log_prob, result_dtype)
 
     def _log_ratio(self, z, log_weight, proposal_kwargs):
-        """`log p_T(z) - log pi(z)` for broadcast `z`, of shape sample + batch."""
-        # Not for `z` and the draws for Z together: the draws need not wait for the encoder that
-        # `z` comes from, and need no gradient if the proposal is not trained.
+        """Returns `log p_T(z) - log pi(z)` for broadcast `z`, of shape sample + batch."""
+        # `z` and the draws for Z are evaluated separately: the draws do not depend on the encoder
+        # that `z` comes from, and need no gradient if the proposal is not trained.
         log_accept = self._log_accept(self._points.flatten(z))  # [R] + B
         if self.T == 1:
             return self._points.unflatten(tf.zeros_like(log_accept), z)
@@ -561,7 +584,7 @@ class Resampled(tfd.Distribution):
         return self._draw(n, seed, T)[0]
 
     def _draw(self, n, seed, T=_UNSET):
-        """`n` draws of each batch member, `[n] + B + event`, and their attempts, `[n] + B`."""
+        """Returns `n` draws of each member, `[n] + B + event`, and their attempts, `[n] + B`."""
         T = self.T if T is _UNSET else _arguments.checked_truncation(T)
         seed = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
         if T == 1:
@@ -570,7 +593,7 @@ class Resampled(tfd.Distribution):
         return self._sampler(n, T or 0, seed)
 
     def _warn_if_not_owned(self):
-        # `fit` traces, so a look at the stack in eager mode would be in vain.
+        # `fit` traces this code. In eager mode the check would run at every call.
         if not self._ownership_checked and not tf.executing_eagerly():
             self._ownership_checked = ownership.warn_if_not_owned(self.variables, self.name)
 

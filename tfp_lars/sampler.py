@@ -1,12 +1,11 @@
-"""Exact draws from p_T: streams of candidates, each accepted, rejected, or kept as the T-th.
+"""Exact draws from p_T, from streams of candidates.
 
-The sequential sampler draws a candidate, keeps it if it is accepted or if it is the T-th
-since the last kept one, and starts again. Laid end to end, its runs form one stream of
-candidates. Candidate `i` is kept if it is accepted, or if its distance from the last accepted
-one is a multiple of `T`. `decide` computes this for a whole block of candidates at once and
-carries the open run over to the next block. Each candidate is used exactly once. The draws are
-exact and independent, and they need no more candidates than the sequential sampler does, rounded
-up to blocks.
+A sequential sampler draws candidates and keeps each one that is accepted or that is the T-th since
+the last kept one. Its candidates form one stream. A candidate is kept if it is accepted, or if its
+distance from the last accepted one is a multiple of `T`. `decide` computes this for a whole block
+of candidates at once and passes the incomplete run on to the next block. Each candidate is used
+exactly once. The draws are exact and independent. They need as many candidates as those of a
+sequential sampler, rounded up to blocks.
 
 Returning all draws that a fixed number of candidates yields would be biased: the end of the stream
 would cut off long runs more often than short ones.
@@ -174,7 +173,7 @@ def draw(
         return tf.logical_and(tf.reduce_any(state.count < n), tf.logical_not(gave_up(state)))
 
     def step(state):
-        fewest = tf.reduce_min(state.count)  # the slowest stream determines the number of blocks
+        fewest = tf.reduce_min(state.count)  # the slowest stream determines the block
         block = fixed_block or block_size(
             n - fewest, state.num_candidates, fewest, T, tf.convert_to_tensor(M * E)
         )
@@ -232,7 +231,7 @@ def draw(
 
 
 class _State(NamedTuple):
-    """What the loop of `draw` carries from block to block."""
+    """The state of the loop of `draw`."""
 
     num_blocks: tf.Tensor
     num_candidates: tf.Tensor  # [], of each stream
@@ -260,7 +259,7 @@ def _accept(log_accept: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     be accepted at a rate of 1e-7.
     """
     u = tf.random.stateless_uniform(tf.shape(log_accept), seed, dtype=tf.float64)
-    # Half of the spacing of the uniform numbers in place of 0: the log stays finite.
+    # Zeros become half of the spacing of the uniform numbers, so that the log is finite.
     accepted = tf.math.log(tf.maximum(u, 2.0**-53)) < tf.cast(log_accept, tf.float64)
     return tf.logical_or(accepted, tf.math.is_nan(log_accept))
 
@@ -269,7 +268,7 @@ def _distance_to_last_accepted(accepted: tf.Tensor, since: tf.Tensor) -> tf.Tens
     """Returns how far before each candidate the last accepted one is, from 1, `[block, M]`."""
     index = tf.range(tf.shape(accepted)[0])[:, tf.newaxis]  # [block, 1]
     if _compat.in_xla():
-        # XLA takes 28 times as long for `searchsorted`; without XLA it is the faster one.
+        # Under XLA `searchsorted` takes 28 times as long as a scan. Without XLA it is faster.
         up_to = tfp.math.scan_associative(tf.maximum, tf.where(accepted, index, -1 - since))
         return index - tf.concat([-1 - since[tf.newaxis], up_to[:-1]], axis=0)
     up_to = tf.cumsum(tf.cast(tf.transpose(accepted), tf.int32), axis=1)  # [M, block]

@@ -3,10 +3,14 @@
 import ast
 import doctest
 import importlib
+import io
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import textwrap
+import tokenize
 import venv
 import zipfile
 
@@ -62,6 +66,55 @@ LAYERS = {
 }
 
 
+# Private attributes that a file reads of objects that it does not define. `_compat` may read any.
+FOREIGN = {
+    "_proposal_checks": {"_experimental_tangent_space"},  # TFP's hook, which has no public name
+    "_proposal_draws": {"_sample_n"},  # shows whether a subclass draws in its own way
+    "_run_sampler": {"_replace"},  # public in named tuples
+}
+
+
+def path_of(module: str) -> pathlib.Path:
+    return (PACKAGE / module.replace(".", "/")).with_suffix(".py")
+
+
+def foreign_private_names(source: str) -> set[str]:
+    """Private names that a file imports, or reads of other objects and does not define itself.
+
+    `self._name`, `cls._name` and `super()._name` are not foreign. Neither is `other._name` if the
+    file defines or assigns `_name` somewhere: `other` may be an object of a class in this file.
+    """
+    modules = {path.stem for path in PACKAGE.rglob("*.py")}
+    defined, used = set(), set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.ImportFrom):
+            used |= {alias.name for alias in node.names if alias.name not in modules}
+        elif isinstance(node, ast.Attribute):
+            if ast.unparse(node.value) not in ("self", "cls", "super()"):
+                used.add(node.attr)
+            elif isinstance(node.ctx, ast.Store):
+                defined.add(node.attr)
+    return {name for name in used - defined if re.match("_[^_]", name)}
+
+
+def code_lines(source: str) -> int:
+    """Number of lines with code. Docstrings, comments and blank lines do not count."""
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.string.strip() and token.type != tokenize.COMMENT:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
+            node
+        ):
+            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(lines)
+
+
 def imported_modules(tree: ast.AST) -> set[str]:
     """Names of the package's modules that a module imports, the first part of each."""
     found = set()
@@ -77,9 +130,49 @@ def imported_modules(tree: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_point_downwards(name):
-    tree = ast.parse((PACKAGE / name.replace(".", "/")).with_suffix(".py").read_text())
+    tree = ast.parse(path_of(name).read_text())
     part = name.split(".")[0]
     assert imported_modules(tree) - {part} <= LAYERS[part]
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"_compat"}))
+def test_no_private_names_of_other_files(name):
+    assert foreign_private_names(path_of(name).read_text()) == FOREIGN.get(name, set())
+
+
+def test_foreign_private_names_are_found():
+    source = """
+        from tfp_lars.density import _log1mexp, log_ratio
+        from tfp_lars import _seeds
+
+        class A:
+            def __init__(self, other):
+                self._own = other._own + self._inherited
+                other._read, other.part()._called(), other.__dict__
+                other._assigned = 1
+        """
+    found = foreign_private_names(textwrap.dedent(source))
+    assert found == {"_log1mexp", "_read", "_called", "_assigned"}
+
+
+@pytest.mark.parametrize(("folder", "most"), [("tfp_lars", 300), ("examples", 400)])
+def test_files_are_short(folder, most):
+    lengths = {str(p): code_lines(p.read_text()) for p in (ROOT / folder).rglob("*.py")}
+    assert lengths and {path: n for path, n in lengths.items() if n > most} == {}
+
+
+def test_only_code_counts_as_code_lines():
+    source = '''
+        # A comment.
+
+        def f():
+            """A docstring
+
+            of three lines."""
+            return (1,
+                    2)  # and a comment
+        '''
+    assert code_lines(textwrap.dedent(source)) == 3
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -19,9 +19,9 @@ __all__ = ["FixedNormalizer"]
 class FixedNormalizer(Normalizer):
     """A log Z that neither training nor evaluation changes.
 
-    It is kept in a non-trainable variable, which is saved with the weights: other weights have
-    another Z. A tensor stays a tensor inside a `tf.function` and under a `GradientTape`, so that
-    gradients reach it.
+    It is kept in a non-trainable variable, which is saved with the weights that it belongs to. A
+    tensor stays a tensor inside a `tf.function` and under a `GradientTape`, so that gradients reach
+    it.
 
     Args:
       log_z: Number, array, tensor, non-trainable variable, or `LogNormalizer`.
@@ -89,8 +89,8 @@ def _check_not_trainable(log_z: tf.Variable) -> None:
     if log_z.trainable:
         raise ValueError(
             f"`normalizer` (a fixed log Z) is a trainable variable, {log_z.name!r}. Training would "
-            "change it to whatever lowers the loss. Create the variable with trainable=False, or "
-            "pass its value."
+            "change it, and the density would no longer be normalized. Create the variable with "
+            "trainable=False, or pass its value."
         )
 
 

@@ -113,7 +113,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
                 raise ValueError(
                     f"`normalizer` is a MovingAverage of shape {self._log_z.shape} and type "
                     f"{self._log_z.dtype.name}, but the proposal has batch shape {batch_shape} and "
-                    f"type {dtype.name}: give each distribution an average of its own."
+                    f"type {dtype.name}. Create a MovingAverage for each distribution."
                 )
             return
         if not batch_shape.is_fully_defined():
@@ -256,7 +256,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         )
 
     def __getitem__(self, slices):
-        """Raises: an average belongs to a whole batch."""
+        """Raises: an average belongs to the whole batch."""
         raise ValueError(
             "`normalizer` is a MovingAverage, which cannot be sliced with the batch. `freeze()` "
             "the distribution first, then slice."
@@ -268,7 +268,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         usable = tf.logical_and(tf.math.is_finite(new), tf.logical_not(held))
         new = tf.where(usable, new, old)
         self._log_z.assign(new)
-        # A call that raises must not count, in a graph neither.
+        # A call that raises must not count, also in a graph.
         with tf.control_dependencies([new]):
             self._num_updates.assign_add(tf.cast(tf.reduce_any(usable), tf.int64))
             self._random_state.assign_add(tf.where(held, tf.zeros([], tf.int64), 2**32))

@@ -76,6 +76,6 @@ def _score_term(log_accept: tf.Tensor, log_z: tf.Tensor, log_proposal: tf.Tensor
 def _check_score_function(proposal: tfd.Distribution) -> None:
     if proposal.reparameterization_type == tfd.FULLY_REPARAMETERIZED:
         raise ValueError(
-            "`score_function=True` is for proposals that are not reparameterized, but "
-            f"{proposal.name!r} is: its draws carry the gradient of Z already. Leave it out."
+            "`score_function=True` is for proposals that are not reparameterized. The draws of "
+            f"{proposal.name!r} already carry the gradient of Z. Use `score_function=False`."
         )

@@ -244,7 +244,7 @@ def test_score_function_serves_each_member_of_a_batch():
 def test_score_function_is_refused_where_draws_carry_the_gradient():
     average = MovingAverage(8, score_function=True)
     dist = Resampled(tfd.Normal(0.0, 1.0), accept_fn, normalizer=average)
-    with pytest.raises(ValueError, match="`score_function=True` .* 'Normal' is"):
+    with pytest.raises(ValueError, match="`score_function=True` .* 'Normal' already carry"):
         dist.log_prob(0.3)
     assert average.num_updates == 0
 
