@@ -27,7 +27,7 @@ def masked_sampler(
     Args:
       proposal: Distribution with batch shape `[]`.
       accept_fn: `z -> a(z)`, shape `[n]`.
-      T: Truncation; `None` for resampling without end.
+      T: Truncation; `None` for untruncated resampling.
 
     Returns:
       sample: `(n, seed) -> z`, shape `[n] + event`, for a seed of type `int32[2]`.

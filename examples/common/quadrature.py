@@ -121,7 +121,7 @@ def fit_of(
       log_q: log density of the target, `[size, size]`.
       log_pi: log density of the proposal, `[size, size]`.
       log_a: log acceptance probability, `[size, size]`.
-      T: truncation, or `None` for resampling without end.
+      T: truncation, or `None` for untruncated resampling.
 
     Returns:
       A dict: `log_p` at the nodes; the integrals `kl`, `kl_proposal`, `z` and `mass` (of p; 1

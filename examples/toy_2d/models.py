@@ -91,7 +91,7 @@ def fit(
     Args:
       model: which one.
       target: what to fit.
-      T: truncation; `None` for resampling without end.
+      T: truncation; `None` for untruncated resampling.
       budget: what it may cost.
       seed: of weights, data and draws.
       report: called now and then with the number of steps done and the loss.

@@ -1,4 +1,4 @@
-"""Every kind of acceptance function gives the same log a(z), and shows its variables."""
+"""Every kind of acceptance function gives the same log a(z) and lists its variables."""
 
 import functools
 
@@ -78,7 +78,7 @@ def lazy_keras():
 
 
 class ListOfLayers(keras.Model):
-    """A checkpoint does not look into lists of Keras 3 layers by itself."""
+    """Checkpoints do not look into lists of Keras 3 layers."""
 
     def __init__(self):
         super().__init__()
@@ -89,7 +89,7 @@ class ListOfLayers(keras.Model):
 
 
 class LayerNamedLogits(keras.Model):
-    """An attribute is not a method, even if it can be called."""
+    """An attribute is not a method, even if it is callable."""
 
     def __init__(self):
         super().__init__()
@@ -121,7 +121,7 @@ class LogitsOnceTraced(WithLogits):
 
 
 class Holder(tf.Module):
-    """A module that is called through a Keras 3 network, wherever it keeps it."""
+    """A module that calls a Keras 3 network, which it keeps in various places."""
 
     def __init__(self, held, find):
         super().__init__()
@@ -296,7 +296,7 @@ def test_acceptance_network_is_the_one_of_the_paper():
     logits = h @ kernels[4] + kernels[5]
     np.testing.assert_allclose(net.logits(z), logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(a, 1 / (1 + np.exp(-logits)), rtol=1e-4)
-    # Glorot's uniform: bounded by sqrt(6 / (fan_in + fan_out)), and fills it.
+    # Glorot uniform fills the range up to sqrt(6 / (fan_in + fan_out)).
     assert 0.97 < np.abs(kernels[0]).max() / np.sqrt(6 / 150) <= 1.0
 
 

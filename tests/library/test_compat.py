@@ -1,4 +1,4 @@
-"""What we use of the internals of TensorFlow, TFP and Keras, one test for each entry."""
+"""The internals of TensorFlow, TFP and Keras that the library uses, one test for each entry."""
 
 import keras
 import numpy as np

@@ -1,7 +1,6 @@
-"""`Resampled` as a citizen of TFP: one table of constructors, walked by generic tests.
+"""`Resampled` behaves as TFP's own distributions: generic tests over one table of constructors.
 
-After the table come the compositions with TFP's other distributions, each of which is computed
-with, and compared to a value that was got another way.
+The tests of compositions with TFP's other distributions compare with independent computations.
 """
 
 import dataclasses
@@ -29,7 +28,7 @@ tfd = tfp.distributions
 
 
 class Bump(tf.Module):
-    """An acceptance function that is a module and speaks in logits."""
+    """An acceptance function that is a module and returns logits."""
 
     def __init__(self, rng):
         super().__init__()
@@ -147,14 +146,14 @@ def by_function(dist, z):
 
 
 def by_network(dist, z):
-    """a(z) of each event by itself, as a network is used outside of distributions."""
+    """Returns a(z) of each event separately, as a network is used outside of distributions."""
     events = tf.reshape(z, [-1, *(dist.event_shape or [1])])
     return tf.reshape([dist.accept_fn(event[tf.newaxis]) for event in events], z.shape[:1])
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A constructor and what is known about what it makes."""
+    """A constructor and known properties of the distribution."""
 
     make: Callable[[np.random.Generator], Resampled]
     num_trainable: int
@@ -188,12 +187,12 @@ CASES = {
     "uniform": Case(uniform, 0),
 }
 
-# The three variables of a moving average: log Z, the count of updates, the random numbers' state.
+# The variables of a moving average: log Z, the number of updates, the state of the random numbers.
 NUM_OF_AVERAGE = 3
 
 
 def reference_log_prob(log_proposal, accept, Z, T):
-    """log p_T, in float64 and term by term."""
+    """Returns log p_T, in float64 and term by term."""
     log_proposal, accept, Z = (np.asarray(x, np.float64) for x in (log_proposal, accept, Z))
     if T is None:
         return log_proposal + np.log(accept / Z)
@@ -575,7 +574,7 @@ def test_checkpoint_restores_weights_and_average_into_a_twin(built, tmp_path):
         np.testing.assert_array_equal(a, b)
     assert twin.normalizer.num_updates == 3
     if built.case.num_trainable:
-        # The same random numbers come next, so all of the future is the same.
+        # The same random numbers follow, so all later values are the same.
         np.testing.assert_array_equal(original.log_prob(built.z), twin.log_prob(built.z))
         np.testing.assert_array_equal(original.log_normalizer, twin.log_normalizer)
 
@@ -671,7 +670,7 @@ def test_the_tilted_density_is_one():
 
 
 def assert_mean(samples, mean, variance, msg=""):
-    """The mean of independent samples, false alarms at the rate of `bounds`."""
+    """Checks the mean of independent samples, with the false-alarm rate of `bounds`."""
     stderr = np.sqrt(variance / np.size(samples))
     assert abs(np.mean(samples) - mean) < normal_bound() * stderr, msg
 
@@ -770,7 +769,7 @@ def test_batch_broadcast_repeats_the_density():
     np.testing.assert_allclose(dist.log_prob(z), np.log(tilted_prob(z)), rtol=1e-5)
     draws = dist.sample(5, seed=1)
     assert draws.shape == (5, 2, 3)
-    assert np.unique(draws).size == 30  # each member has draws of its own
+    assert np.unique(draws).size == 30  # members have independent draws
 
 
 def test_batch_reshape_keeps_members_in_order():
@@ -828,7 +827,7 @@ JOINTS = {
 
 @pytest.mark.parametrize("name", JOINTS)
 def test_joint_distribution_computes_with_it(name):
-    # The auto-batched ones run each draw in a loop of its own.
+    # The auto-batched ones run each draw in its own loop.
     num_samples = 60 if "AutoBatched" in name else 2000
     joint = JOINTS[name](getattr(tfd, name))
     z, x = Z_1D, Z_1D[::-1]
@@ -846,7 +845,7 @@ def test_joint_distribution_computes_with_it(name):
 
 
 def test_hamiltonian_monte_carlo_finds_the_mean():
-    """Chains start far off on the wrong side; their last states are independent of each other."""
+    """Chains start far from the mass. Their last states are independent of each other."""
     num_chains = 4000
     dist = tilted()
     kernel = tfp.mcmc.HamiltonianMonteCarlo(dist.log_prob, step_size=0.5, num_leapfrog_steps=3)
@@ -866,12 +865,12 @@ def test_hamiltonian_monte_carlo_finds_the_mean():
     mean = tilted_moment(lambda z: z)
     assert_mean(states, mean, tilted_moment(lambda z: (z - mean) ** 2))
     assert np.mean(accepted) > 0.9
-    # What a density without its tilt would have given is outside of the band.
+    # The density without its tilt is outside of the band.
     assert mean > 2 * normal_bound() / np.sqrt(num_chains)
 
 
 def test_nested_in_itself_it_is_resampled_twice():
-    """Without end, a(z) = sigmoid(z) twice over is a(z)**2, with E[sigmoid**2] to divide by."""
+    """Resampling twice with sigmoid(z), untruncated, has a(z) = sigmoid(z)**2."""
     half = tilted(T=None)
     second = integrate.quad(lambda z: stats.norm.pdf(z) * special.expit(z) ** 2, -12, 12)[0]
     twice = Resampled(half, tf.sigmoid, T=None, normalizer=np.log(second / 0.5))

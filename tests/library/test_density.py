@@ -1,4 +1,4 @@
-"""The formulas of p_T, against the recursion they solve and against quadrature."""
+"""The formulas of p_T, compared with the recursion that they solve and with quadrature."""
 
 import itertools
 
@@ -39,7 +39,7 @@ def test_weights_are_sums_over_the_tests(z, T):
     )
 
 
-def test_without_end_attempts_are_one_over_z_and_nothing_is_truncated():
+def test_untruncated_attempts_are_one_over_z():
     log_z = tf.math.log(tf.constant([0.25, 1e-20], tf.float64))
     np.testing.assert_allclose(np.exp(density.log_expected_attempts(log_z, None)), [4.0, 1e20])
     assert np.all(np.exp(density.log_truncation_weight(log_z, None)) == 0.0)
@@ -111,13 +111,13 @@ def test_second_derivative_is_that_of_the_first(log_z, T=5, h=1e-5):
         tape.watch(x)
         y = slope(x)
     expected = (slope(x + h) - slope(x - h)) / (2 * h)
-    assert abs(expected) > 0.01  # else there is nothing to see
+    assert abs(expected) > 0.01  # otherwise the test shows nothing
     np.testing.assert_allclose(tape.gradient(y, x), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("T", [2, 3, 100, None])
 def test_estimates_of_z_above_one_do_no_harm(T):
-    """An estimate with reweighted samples can exceed 1: everything is accepted, none truncated."""
+    """An estimate with reweighted samples can exceed 1. Then every candidate is accepted."""
 
     def value_and_gradients(log_accept, log_z):
         with tf.GradientTape() as tape:
@@ -155,7 +155,7 @@ PROPOSALS_1D = {
         ),
         (-12.0, 12.0),
     ),
-    # Tails beyond 3,000 hold 3e-11 of this one.
+    # The tails beyond 3,000 have a mass of 3e-11.
     "student": (lambda: tfd.StudentT(tf.constant(3.0, tf.float64), 0.0, 1.0), (-3e3, 3e3)),
     "uniform": (lambda: tfd.Uniform(tf.constant(-1.0, tf.float64), 2.0), (-1.0, 2.0)),
 }
@@ -165,7 +165,7 @@ PROPOSALS_1D = {
 def test_density_integrates_to_one_in_1d(name):
     make, (low, high) = PROPOSALS_1D[name]
     proposal = make()
-    # Midpoints: exact at the edges of the uniform; fine enough for the waves of a(z).
+    # Midpoints are exact at the edges of the uniform and fine enough for the waves of a(z).
     edges = np.linspace(low, high, 2_000_001)
     grid, step = 0.5 * (edges[1:] + edges[:-1]), edges[1] - edges[0]
     z = np.sum(proposal.prob(grid) * wavy(grid)) * step

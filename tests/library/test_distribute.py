@@ -1,4 +1,4 @@
-"""Replicas: two logical devices, which have to be made before TensorFlow starts."""
+"""Replicas on two logical devices, which must be created before TensorFlow starts."""
 
 import json
 import subprocess
@@ -136,7 +136,7 @@ def steps(results):
 
 
 def draws(step):
-    """What the replicas drew from the proposal, [2, S]; the network saw it, and the data."""
+    """Returns the draws of the replicas from the proposal, [2, S], as the network received them."""
     data, drawn = (
         np.array([step["seen"][replica][str(size)] for replica in "01"])
         for size in (DATA.shape[1], NUM_SAMPLES)
@@ -162,7 +162,7 @@ def test_average_is_one_value_the_mean_of_z_over_replicas(steps):
 
 
 def test_replicas_evaluate_their_own_data(steps):
-    """The value has Z as its own replica sees it, of which the shared one is the mean."""
+    """The value uses the Z of its replica. The shared average is the mean over replicas."""
     old = None
     for step in steps:
         Z = np.mean(special.expit(SLOPE * draws(step)), axis=1, keepdims=True)  # [2, 1]
@@ -184,7 +184,7 @@ def test_gradients_reach_the_shared_variables_from_each_replica(steps):
 
 
 def test_a_replica_without_a_finite_estimate_is_left_out(results):
-    """Its target is -inf once; the other replica moves the average alone."""
+    """One replica has a target of -inf once. Then only the other replica updates the average."""
     one, both, none = results[NUM_STEPS:-1]
     count = NUM_STEPS
     for step, used in ((one, [1]), (both, []), (none, [0, 1])):

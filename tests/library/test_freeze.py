@@ -49,7 +49,7 @@ def test_fixed_log_z_is_a_variable_that_is_not_trained(log_z):
 
 
 def test_frozen_log_z_is_restored_with_the_network(tmp_path):
-    """With other weights there is another Z."""
+    """Other weights have another Z."""
     saved, other = (with_network().freeze(**FEW) for _ in range(2))
     z = tf.constant([[0.1, 0.2], [0.3, -0.4]])
     assert np.all(saved.log_prob(z) != other.log_prob(z))
@@ -57,7 +57,7 @@ def test_frozen_log_z_is_restored_with_the_network(tmp_path):
     tf.train.Checkpoint(dist=other).restore(path).assert_consumed()
     np.testing.assert_array_equal(other.log_prob(z), saved.log_prob(z))
     assert saved.estimate is not None
-    assert other.estimate is None  # the one it had was of other weights
+    assert other.estimate is None  # the old value belongs to other weights
 
 
 def test_trainable_variable_is_refused():
@@ -183,7 +183,7 @@ def test_freeze_freezes_what_is_inside(name):
     assert all(a.num_updates == 0 for a in inside)
     assert dist.proposal.event_shape == frozen.proposal.event_shape
     np.testing.assert_array_equal(frozen.sample(3, seed=1), z)
-    # The original trains on.
+    # The original continues to train.
     dist.log_prob(z)
     assert all(a.num_updates > 0 for a in inside)
 
@@ -210,7 +210,7 @@ def test_a_part_that_is_used_twice_stays_one():
 
 
 class Hidden(tfd.Normal):
-    """Makes its resampled part itself, from nothing that it was given."""
+    """A distribution that creates its resampled part itself."""
 
     def __init__(self, loc, scale):
         super().__init__(loc, scale)

@@ -21,7 +21,7 @@ tfpl = tfp.layers
 
 
 def autoregressive_flow():
-    """TFP's own flow as a user writes it: its network has no variables yet."""
+    """Returns a flow of TFP whose network has no variables yet."""
     network = tfb.AutoregressiveNetwork(params=2, hidden_units=[4], activation="tanh")
     return tfd.TransformedDistribution(
         tfd.Sample(tfd.Normal(0.0, 1.0), [2]), tfb.MaskedAutoregressiveFlow(network)
@@ -37,7 +37,7 @@ def resampled_flow(num_samples=32, seed=None):
     )
 
 
-# Kernel and bias of two layers each: in the flow, in the acceptance network.
+# Kernel and bias of two layers each, in the flow and in the acceptance network.
 NUM_TRAINABLE = 4 + 4
 # And the three of the moving average.
 NUM_VARIABLES = NUM_TRAINABLE + 3
@@ -45,7 +45,7 @@ NUM_VARIABLES = NUM_TRAINABLE + 3
 
 @keras.saving.register_keras_serializable(package="tfp_lars_tests")
 class DensityModel(keras.Model):
-    """A model that is nothing but its prior, built from a configuration."""
+    """A model that consists of its prior, built from a configuration."""
 
     def __init__(self, num_samples=32, **kwargs):
         super().__init__(**kwargs)
@@ -60,7 +60,7 @@ class DensityModel(keras.Model):
 
 
 class PlainAttributeModel(keras.Model):
-    """What the documentation tells not to do."""
+    """A model with its prior in a plain attribute, which the documentation advises against."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,7 @@ STEPS_PER_EPOCH = NUM_DATA // BATCH_SIZE
 
 
 def data():
-    """Two blobs, correlated within."""
+    """Returns two clusters with correlated coordinates."""
     rng = np.random.default_rng(0)
     noise = 0.3 * rng.normal(size=[NUM_DATA, 2]) @ [[1.0, 0.5], [0.0, 1.0]]
     return (noise + np.where(np.arange(NUM_DATA)[:, np.newaxis] % 2, 1.5, -1.0)).astype(np.float32)
@@ -127,7 +127,7 @@ def inner(variables):
 
 @pytest.fixture(scope="module")
 def trained():
-    """A model after two epochs, what it was before, its losses, and what was warned of."""
+    """Returns a model after two epochs, its initial weights, its losses and its warnings."""
     model = compiled()
     before = values(model.trainable_variables)
     with warnings.catch_warnings(record=True) as caught:
@@ -157,7 +157,7 @@ def test_fit_changes_every_trainable_variable(trained):
     for old, new in zip(before, model.trainable_variables, strict=True):
         assert np.any(old != np.array(new)), new.path
     assert model.prior.distribution.normalizer.num_updates == 2 * STEPS_PER_EPOCH
-    # The blobs are 2.5 apart in two dimensions: a nat is soon gained over the start.
+    # The clusters are 2.5 apart in two dimensions, so the loss falls by one nat quickly.
     assert losses[1] < losses[0] - 0.1
 
 
@@ -170,9 +170,9 @@ def test_fit_of_many_steps_at_a_time_does_the_same_as_one_by_one(trained):
 
 
 def test_fit_keeps_the_masks_of_the_flow(trained):
-    """TFP's network has its masks as constraints, which are the optimizer's to apply.
+    """The masks of TFP's network are constraints, which the optimizer applies.
 
-    Without them `log_prob` leaves out terms of the determinant and is no density.
+    Without them `log_prob` omits terms of the determinant and is not a density.
     """
     flow = trained[0].prior.distribution.proposal
     x = tf.constant(data()[:5])
@@ -267,7 +267,7 @@ def test_layer_evaluates_log_prob():
 
 
 def test_layer_passes_the_target_on():
-    """Each layer has an average of its own with the same seed, hence with the same draws."""
+    """Each layer has its own average with the same seed, so the draws are the same."""
     set_random_seed(1)
     layer, z = DistributionLayer(resampled_flow(seed=5)), data()[:6]
     twin = layer.distribution.copy(normalizer=MovingAverage(32, seed=5))
@@ -289,7 +289,7 @@ def test_layer_refuses_what_is_no_distribution():
 
 
 class WithTraining(keras.Model):
-    """Passes `training` on, as Keras's guides tell."""
+    """Passes `training` on, as in Keras's guides."""
 
     def __init__(self):
         super().__init__()
@@ -300,7 +300,7 @@ class WithTraining(keras.Model):
 
 
 class WithoutTraining(WithTraining):
-    """Keras tells such a model nothing of its phase."""
+    """Keras does not pass `training` to such a model."""
 
     def call(self, z):
         return self.prior(z)
@@ -374,10 +374,10 @@ def test_evaluation_leaves_the_average_alone(make, run_eagerly):
     assert state() == before
     model.train_on_batch(x, y)
     assert state()[0] == 4
-    model.fit(x, y, batch_size=4, verbose=0)  # its graph was traced before
+    model.fit(x, y, batch_size=4, verbose=0)  # this graph is already traced
     assert state()[0] == 7
     model(x, training=True)
-    model(x)  # outside of all training, plain `log_prob`
+    model(x)  # outside of Keras: plain `log_prob`
     assert state()[0] == 9
 
 
@@ -402,7 +402,7 @@ def test_evaluation_holds_nested_averages():
 
 
 def test_a_loop_of_ones_own_can_train_while_an_evaluation_graph_exists():
-    """The flag is no state: a graph for evaluation does not hold one for training."""
+    """The flag is not a state: a graph for evaluation does not affect one for training."""
     layer, z = DistributionLayer(resampled_flow()), tf.constant(data()[:6])
     train = tf.function(lambda z: layer(z, training=True))
     evaluate = tf.function(lambda z: layer(z, training=False))
@@ -429,7 +429,7 @@ def test_layer_knows_the_batch_in_its_output_shape():
 
 
 def test_layer_keeps_the_type_of_its_distribution():
-    """Keras casts inputs to the type of a layer, which is by default that of a policy."""
+    """Keras casts inputs to the type of a layer. By default that is the type of the policy."""
     wide = tfd.Normal(tf.constant(0.0, tf.float64), 1.0)
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -473,7 +473,7 @@ def test_weights_file_written_while_held_restores_as_not_held(tmp_path):
 
 
 def test_weights_file_of_other_variables_is_refused(tmp_path):
-    """Keras compares shapes, and all of these are scalars."""
+    """Keras compares only shapes, and all of these variables are scalars."""
 
     class Model(keras.Model):
         def __init__(self, *state):
@@ -489,7 +489,7 @@ def test_weights_file_of_other_variables_is_refused(tmp_path):
     for model in models:
         model.build([None])
     models[0].save_weights(tmp_path / "model.weights.h5")
-    # Keras shows the message of its last attempt, which is another one.
+    # Keras reports the message of its last attempt, which differs.
     with pytest.raises(ValueError, match="could not be loaded"):
         models[1].load_weights(tmp_path / "model.weights.h5")
     store = {}
@@ -517,7 +517,7 @@ def test_layer_refuses_a_keras_that_copies_variables(monkeypatch):
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_another_backend_of_keras_is_an_import_error(backend):
-    """Also where the library of that backend is not there."""
+    """Also if the library of that backend is not installed."""
     process = subprocess.run(
         [sys.executable, "-c", "import tfp_lars"],
         env={**os.environ, "KERAS_BACKEND": backend},
@@ -533,7 +533,7 @@ def test_another_backend_of_keras_is_an_import_error(backend):
 
 
 class MixtureModel(keras.Model):
-    """One of TFP's own distributions, nothing of ours but the layer."""
+    """Uses a distribution of TFP and only the layer of this package."""
 
     def __init__(self):
         super().__init__()
@@ -576,7 +576,7 @@ NOISE, SPREAD = 0.5, 3.0
 
 
 def bimodal_data():
-    """512 numbers about 3 and -3."""
+    """Returns 512 numbers near 3 and -3."""
     rng = np.random.default_rng(0)
     signs = np.where(np.arange(512) % 2, 1.0, -1.0)
     return (signs * SPREAD + NOISE * rng.normal(size=512)).astype(np.float32)[:, np.newaxis]
@@ -588,7 +588,7 @@ def batches(batch_size):
 
 
 def autoencoder(prior):
-    """A VAE with a linear decoder, in the way of TFP's tutorials."""
+    """Returns a VAE with a linear decoder, built as in TFP's tutorials."""
     set_random_seed(1)
     encoder = tf_keras.Sequential(
         [
@@ -596,8 +596,8 @@ def autoencoder(prior):
             tf_keras.layers.Dense(8, activation="tanh"),
             tf_keras.layers.Dense(tfpl.IndependentNormal.params_size(1)),
             tfpl.IndependentNormal(1),
-            # Not a `KLDivergenceRegularizer` of the layer above: tf_keras regularizes both the
-            # distribution and the draw that such a layer puts out, and so counts the KL twice.
+            # No `KLDivergenceRegularizer` of the layer above is used: tf_keras regularizes both the
+            # distribution and the draw that such a layer returns, and would count the KL twice.
             tfpl.KLDivergenceAddLoss(prior, use_exact_kl=False),
         ]
     )
@@ -644,10 +644,10 @@ def mean_loss(model):
 
 
 def test_regularized_autoencoder_ends_lower_than_with_a_normal_prior(resampled_autoencoder):
-    """A linear decoder of a normal latent makes a normal density, whose best fit is known.
+    """A normal latent and a linear decoder give a normal density, whose best fit is known.
 
-    So no training can bring the loss with a normal prior, a bound on the negative
-    log-likelihood, below the entropy of the fitted normal; the data are bimodal.
+    With a normal prior the loss, a bound on the negative log-likelihood, therefore cannot fall
+    below the entropy of the fitted normal. The data are bimodal.
     """
     model, _ = resampled_autoencoder
     best_normal = 0.5 * np.log(2 * np.pi * np.e * np.var(bimodal_data()))
@@ -655,7 +655,7 @@ def test_regularized_autoencoder_ends_lower_than_with_a_normal_prior(resampled_a
     resampled = mean_loss(model)
     assert plain > best_normal - 0.05  # the loss is an average over draws of z
     assert resampled < best_normal - 0.3
-    # What is left to gain is not below the entropy of the data's own density.
+    # The loss cannot fall below the entropy of the data.
     assert resampled > np.log(2) + 0.5 * np.log(2 * np.pi * np.e * NOISE**2) - 0.1
 
 
@@ -681,7 +681,7 @@ def test_held_average_is_left_alone_by_evaluate_also_in_graphs_traced_before(
         model.evaluate(batches(256), steps=10, verbose=0)
 
     before = state()
-    evaluate()  # traces, and moves
+    evaluate()  # traces, and updates the average
     assert state()[0] != before[0]
     assert state()[1] == before[1] + 10
     before = state()
@@ -694,7 +694,7 @@ def test_held_average_is_left_alone_by_evaluate_also_in_graphs_traced_before(
 
 
 def test_kl_of_the_autoencoder_is_counted_once():
-    """With a prior of N(0, 1) the KL is known, up to the draws of z."""
+    """With the prior N(0, 1) the KL is known, except for the noise of the draws of z."""
 
     class Counting(tfd.MultivariateNormalDiag):
         calls = 0
@@ -744,7 +744,7 @@ def tf_keras_subclass():
     ],
 )
 def test_files_of_tf_keras_that_keep_a_prior(make, file, kept, tmp_path):
-    """As README says. What is not kept is dropped silently, by tf_keras."""
+    """As documented: tf_keras silently drops variables that no layer holds."""
     model, other = make(), make()
     for variable in model.weights:
         variable.assign_add(tf.ones_like(variable))

@@ -116,7 +116,7 @@ def code_lines(source: str) -> int:
 
 
 def imported_modules(tree: ast.AST) -> set[str]:
-    """Names of the package's modules that a module imports, the first part of each."""
+    """Returns the first part of the name of each module of the package that a module imports."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "tfp_lars":
@@ -195,7 +195,7 @@ def test_version_is_the_same_everywhere():
 
 
 def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path):
-    source = tmp_path / "source"  # a build leaves files in its tree
+    source = tmp_path / "source"  # a build writes files into its tree
     shutil.copytree(ROOT / "tfp_lars", source / "tfp_lars")
     shutil.copytree(ROOT / "tests", source / "tests")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -209,7 +209,7 @@ def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path)
     assert {n.split("/")[0].split("-")[0] for n in names} == {"tfp_lars"}
     assert "tfp_lars/py.typed" in names
 
-    # An environment of its own that borrows this one's dependencies, but not its tfp_lars.
+    # A new environment that uses the dependencies of this one, but not its tfp_lars.
     env = tmp_path / "env"
     venv.create(env, with_pip=True)
     python = env / "bin" / "python"

@@ -1,4 +1,4 @@
-"""Normal numbers of our own: their law, and that every proposal keeps its own."""
+"""Box-Muller normal numbers: their distribution, and that of every proposal."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_numbers_are_standard_normal_and_independent(dtype, seed, n=200_001):
     assert z.shape == (n,) and z.dtype == dtype.as_numpy_dtype
     assert stats.kstest(z, stats.norm.cdf).pvalue > FALSE_ALARM_RATE
     half = (n + 1) // 2
-    # The two of a pair, made of one radius and one angle, lie half of the array apart.
+    # The two numbers of a pair, from one radius and one angle, are half of the array apart.
     pairs = [(z[1:], z[:-1]), (z[: n - half], z[half:])]
     for x, y in pairs:
         assert abs(np.corrcoef(x, y)[0, 1]) * np.sqrt(len(x)) < normal_bound(4)
@@ -27,7 +27,7 @@ def test_numbers_are_standard_normal_and_independent(dtype, seed, n=200_001):
 
 
 def test_tails_are_as_heavy_as_they_should_be(seed, n=4_000_000):
-    """Beyond 4.5 there are 6.8e-6 of a normal law; a careless uniform loses some of them."""
+    """A normal has a mass of 6.8e-6 beyond 4.5. A coarse uniform would lose a part of it."""
     z = _proposal_draws.standard_normal([n], tf.constant([seed, 2])).numpy()
     count = int(np.sum(np.abs(z) > 4.5))
     tail = 2 * stats.norm.sf(4.5)
@@ -58,7 +58,7 @@ PROPOSALS = {
     "poisson": lambda: tfd.Poisson([1.0, 4.0]),
     "sample_of_batch": lambda: tfd.Sample(tfd.Normal([0.0, 9.0], 1.0), [3]),
     "student": lambda: tfd.StudentT(5.0, 0.0, 1.0),
-    # The bijector brings batch members of its own.
+    # The bijector adds batch members.
     "shift_of_one": lambda: tfb.Shift([0.0, 0.0])(tfd.Normal([0.0], 1.0)),
     "shift_of_vectors": lambda: tfb.Shift(tf.zeros([4, 2]))(
         tfd.MultivariateNormalDiag(tf.zeros(2))
@@ -93,7 +93,7 @@ def test_parameters_get_the_gradient_of_a_reparameterized_draw(seed):
 
 
 class Shifted(tfd.Normal):
-    """Draws in a way of its own."""
+    """A subclass that draws in its own way."""
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
@@ -114,7 +114,7 @@ def test_subclasses_draw_in_their_own_way(seed):
 
 
 def test_variables_that_are_standard_at_first_get_their_gradient_in_eager_mode(seed):
-    """And so in `log_prob`: eager and graph agree."""
+    """Also in `log_prob`: eager mode and graphs agree."""
     loc = tf.Variable(0.0)
     with tf.GradientTape() as tape:
         z = _proposal_draws.sample(
@@ -144,7 +144,7 @@ def test_eager_and_graph_have_the_same_gradient_of_z_at_the_standard_normal(seed
         return tape.gradient(value, loc)
 
     eager = gradient()
-    # E[a'] / E[a] is 0.207 / 0.5: of 1,024 draws the error is below 0.05.
+    # E[a'] / E[a] is 0.207 / 0.5. With 1,024 draws the error is below 0.05.
     assert abs(float(eager) - (0.5 - 0.414)) < 0.1
     assert abs(float(tf.function(gradient)()) - float(eager)) < 0.1
 

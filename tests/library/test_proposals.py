@@ -31,7 +31,7 @@ NUM_WEIGHTS = {
 
 
 def scramble(dist, scale, seed=0):
-    """Moves every variable by a normal step; what training might do, without its cost."""
+    """Moves every variable by a normal step, as a cheap substitute for training."""
     rng = np.random.default_rng(seed)
     for v in dist.trainable_variables:
         v.assign_add(scale * tf.cast(rng.normal(size=v.shape), v.dtype))
@@ -124,7 +124,7 @@ def test_checkpoint_restores_the_density_whatever_the_seed(name, tmp_path):
 @pytest.mark.parametrize("name", FLOWS)
 @pytest.mark.parametrize("d", [2, 5])
 def test_density_of_the_same_tensor_follows_the_weights(name, d):
-    """TFP's bijectors remember results by tensor, and would return those of the old weights."""
+    """TFP's bijectors cache results by tensor and would return those of the old weights."""
     flow = FLOWS[name](d, seed=0)
     seen = {"given": tf.random.stateless_normal([64, d], seed=[1, 2]), "drawn": flow.sample(64)}
     for z in seen.values():
@@ -163,7 +163,7 @@ def test_mixture_starts_close_to_the_standard_normal(d):
 @pytest.mark.parametrize("num_layers", [2, 3, 4, 5, 8])
 @pytest.mark.parametrize("d", [2, 3, 4, 7, 50])
 def test_every_coordinate_is_transformed(d, num_layers):
-    """A coordinate that no layer touches keeps its value for ever."""
+    """A coordinate that no layer transforms would never change."""
     flow = scramble(proposals.real_nvp(d, num_layers, [8], seed=0), 0.5)
     z = tf.random.stateless_normal([16, d], seed=[1, 2])
     moved = np.abs(flow.bijector.forward(z) - z)
@@ -183,7 +183,7 @@ def test_no_two_consecutive_couplings_keep_the_same_coordinates(d):
 def test_inverse_undoes_forward_in_float32(name, d):
     flow = scramble(FLOWS[name](d, seed=0), 0.1)
     z = flow.distribution.sample(256, seed=1)
-    # The bijector remembers what it computed; a copy of the tensor is new to it.
+    # The bijector caches results by tensor. A copy of the tensor is not in the cache.
     y = tf.identity(flow.bijector.forward(z) + 0.0)
     assert np.max(np.abs(y - z)) > 0.1
     np.testing.assert_allclose(flow.bijector.inverse(y), z, atol=1e-4)
@@ -192,7 +192,7 @@ def test_inverse_undoes_forward_in_float32(name, d):
 @pytest.mark.parametrize("name", FLOWS)
 @pytest.mark.parametrize("d", [2, 5])
 def test_density_is_that_of_the_transformed_normal(name, d):
-    """Against the determinant of the Jacobian, by automatic differentiation in float64."""
+    """Compares with the determinant of the Jacobian from automatic differentiation in float64."""
     flow = scramble(FLOWS[name](d, seed=0, dtype=tf.float64), 0.3)
     z = flow.distribution.sample(8, seed=1)
     with tf.GradientTape() as tape:
@@ -204,7 +204,7 @@ def test_density_is_that_of_the_transformed_normal(name, d):
 
 
 def test_autoregressive_mask_survives_updates_that_know_of_no_constraint():
-    """Steps made without an optimizer that applies constraints leave a normalized density."""
+    """The density stays normalized under updates that do not apply constraints."""
     flow = scramble(proposals.masked_autoregressive_flow(2, 2, [16], seed=0), 0.3)
     axis = np.linspace(-12, 12, 481, dtype=np.float32)
     nodes = np.stack(np.meshgrid(axis, axis), axis=-1).reshape([-1, 2])
@@ -214,7 +214,7 @@ def test_autoregressive_mask_survives_updates_that_know_of_no_constraint():
 
 @pytest.mark.parametrize("name", TRAINABLE)
 def test_log_scales_are_bounded_so_that_heavy_tails_do_not_end_in_nan(name):
-    """Cauchy data at a high learning rate: unbounded log-scales are NaN within 300 steps."""
+    """With Cauchy data and a high learning rate, unbounded log-scales become NaN in 300 steps."""
     target = tfd.Sample(tfd.Cauchy(0.0, 1.0), 4)
     dist = TRAINABLE[name](4, seed=0)
     losses = fit(dist, target, steps=600, batch_size=64, learning_rate=1e-2)

@@ -1,4 +1,4 @@
-"""What the class promises, call by call, and what it says of a wrong argument."""
+"""The methods of `Resampled`, and its messages for wrong arguments."""
 
 import math
 
@@ -38,7 +38,7 @@ def test_default_is_a_fresh_moving_average_truncated_at_100():
 
 
 @pytest.mark.parametrize("T", [None, math.inf, float("inf"), np.inf])
-def test_without_end_is_none_or_infinity(T):
+def test_untruncated_is_none_or_infinity(T):
     assert make(T=T).T is None
 
 
@@ -99,7 +99,7 @@ def test_fixed_log_z_comes_in_every_form(log_z):
 
 @pytest.mark.parametrize("T", [2, 100, None])
 def test_log_ratio_is_the_closed_form_and_needs_no_density(T):
-    """Of a(z) = z on the unit interval, where Z = 1/2."""
+    """For a(z) = z on the unit interval, where Z = 1/2."""
 
     class Unknown(tfd.Uniform):
         def _log_prob(self, value):
@@ -225,7 +225,7 @@ def test_target_joins_the_estimate_through_tfp_wrappers():
     dist = tfd.Independent(Resampled(tfd.Normal([0.0, 1.0], 1.0), gentle), 1)
     z = tf.constant([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
     value = dist.log_prob(z, target_log_prob=tf.fill([3, 2], -20.0))
-    # A target density of exp(-20) means a weight of about exp(19): Z is far above 1.
+    # A target density of exp(-20) gives a weight of about exp(19), so Z is far above 1.
     assert float(dist.distribution.normalizer.log_z[0]) > 5.0
     assert value.shape == [3]
 
@@ -251,7 +251,7 @@ def test_dist_built_inside_a_graph_takes_an_average_from_outside():
 
 
 def test_nested_resampling_multiplies_the_acceptances():
-    """Resampling a resampled proposal without end is resampling with the product of the two."""
+    """Untruncated resampling of a resampled proposal multiplies the two acceptance functions."""
     inner = Resampled(tfd.Normal(0.0, 1.0), gentle, T=None, normalizer=-1.4)
     outer = Resampled(inner, lambda z: tf.sigmoid(-z), T=None, normalizer=-0.9)
     expected = tfd.Normal(0.0, 1.0).log_prob(Z) + tf.math.log(gentle(Z) * tf.sigmoid(-Z)) + 2.3
@@ -259,7 +259,7 @@ def test_nested_resampling_multiplies_the_acceptances():
     assert outer.sample(3, seed=1).shape == [3]
 
 
-spoiled = tf.Variable(False, trainable=False)  # What is wrong from the start shows at construction.
+spoiled = tf.Variable(False, trainable=False)  # Errors that the constructor detects.
 
 
 def logits_net(z):
@@ -528,7 +528,7 @@ def test_discrete_proposal_and_acceptance_of_two_precisions_are_refused():
 
 
 def test_first_draws_for_z_are_checked_too():
-    """Of 1024 draws a few lie above 2.5, of the 16 at construction and of z none."""
+    """A few of 1024 draws are above 2.5, but none of z and of the 16 draws at construction."""
     dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 2.5, 1.5, 0.5))
     with pytest.raises(ValueError, match="values from 0.5 to 1.5 for 1024 values"):
         dist.log_prob(0.0)
@@ -553,7 +553,7 @@ def test_values_are_not_checked_where_the_proposal_does_not_sample():
 
 
 def test_autoregressive_flow_draws_nothing_at_construction(monkeypatch):
-    """Its draws take a pass through the network for each dimension."""
+    """A draw takes one pass through the network per dimension."""
     flow = tfd_lars.proposals.masked_autoregressive_flow(2)
     monkeypatch.setattr(type(flow), "sample", lambda *_, **__: pytest.fail("drew"))
     Resampled(flow, AcceptanceNetwork((3,)))
@@ -564,7 +564,7 @@ def test_checks_at_construction_leave_the_random_state_alone():
     for build in (False, True):
         tf.random.set_seed(1)
         if build:
-            make(normalizer=-1.2)  # a moving average would take its seed from there
+            make(normalizer=-1.2)  # a moving average would derive its seed from it
         states.append(tf.random.normal([3]).numpy())
     np.testing.assert_array_equal(*states)
 

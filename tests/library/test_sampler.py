@@ -1,4 +1,4 @@
-"""Exact draws: against the density, the law of the attempts, and a sampler written the slow way."""
+"""Exact draws, compared with the density, the law of the attempts, and a sequential sampler."""
 
 import itertools
 
@@ -21,7 +21,7 @@ TRUNCATIONS = [1, 2, 5, 100, None]
 
 
 def run_sequentially(accepted, T):
-    """Which candidates the sequential sampler keeps, and after how many attempts."""
+    """Returns the candidates that a sequential sampler keeps, and their attempts."""
     kept, attempts, k = [], [], 0
     for accept in accepted:
         k += 1
@@ -54,8 +54,8 @@ def test_blocks_keep_what_the_sequential_sampler_keeps(T, block, xla):
 def test_samples_follow_the_density(seed, num_samples=20_000):
     """Uniform proposal, a(z) = z, T = 2: Z = 1/2 and the CDF is (z**2 + z) / 2.
 
-    The band is +-0.019; an off-by-one in T would move the CDF by 0.0625, keeping the first
-    rejected candidate instead of a fresh one by 0.125.
+    The band is +-0.019. An off-by-one in T would move the CDF by 0.0625. Keeping the first rejected
+    candidate instead of a new one would move it by 0.125.
     """
     dist = Resampled(tfd.Uniform(), lambda z: z, T=2)
     z = np.sort(dist.sample(num_samples, seed=seed))
@@ -76,7 +76,7 @@ def test_draws_fill_the_cells_of_the_density_in_1d(T, seed, num_samples=100_000)
     mass = Resampled(proposal, wavy, T=T, normalizer=np.log(z)).prob(grid).numpy() * step
     draws = Resampled(proposal, wavy, T=T).sample(num_samples, seed=seed)
     counts = np.histogram(draws, edges[::20])[0]
-    assert counts.sum() > num_samples - 20  # the grid leaves out 1e-6 of the mass
+    assert counts.sum() > num_samples - 20  # the grid misses 1e-6 of the mass
     cells = mass.reshape(-1, 20).sum(1)
     assert chi_square_p_value(counts, cells / cells.sum()) > FALSE_ALARM_RATE
 
@@ -103,7 +103,7 @@ def test_attempts_follow_the_truncated_geometric_law(T, seed, num_samples=50_000
     _, attempts = dist.sample_with_attempts(num_samples, seed=seed)
     last = T or 400
     law = z * (1 - z) ** np.arange(last)
-    law[-1] = (1 - z) ** (last - 1)  # the last one is kept untested
+    law[-1] = (1 - z) ** (last - 1)  # the last one is kept without a test
     counts = np.bincount(np.minimum(attempts, last), minlength=last + 1)[1:]
     assert chi_square_p_value(counts, law) > FALSE_ALARM_RATE
 
@@ -121,7 +121,7 @@ def test_neighbouring_draws_and_attempts_are_independent(seed, num_samples=50_00
     for x, y in pairs:
         correlation = np.corrcoef(x, y)[0, 1]
         assert abs(correlation) * np.sqrt(num_samples) < normal_bound(len(pairs))
-    # Uncorrelated is not independent: signs and sizes, too.
+    # Uncorrelated draws may be dependent, so signs and sizes are compared, too.
     table = np.histogram2d(draws[1:], draws[:-1], bins=np.quantile(draws, np.linspace(0, 1, 9)))[0]
     assert stats.chi2_contingency(table).pvalue > FALSE_ALARM_RATE
 
@@ -136,17 +136,17 @@ def test_no_more_than_one_block_beyond_the_attempts_is_drawn(T, n, seed):
     used, drawn = int(tf.reduce_sum(attempts)), int(proposal.drawn)
     assert used <= drawn < used + int(proposal.last)
     assert T == 1 or int(proposal.last) <= 16_384
-    # 1 - (1 - Z)**T over Z in the mean; the variance of one is at most 1 / Z**2.
+    # The mean is (1 - (1 - Z)**T) / Z. The variance of one draw is at most 1 / Z**2.
     mean = n * (1 - 0.96**T) / 0.04 if T else n / 0.04
     assert abs(used - mean) <= normal_bound() * np.sqrt(n) / 0.04
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.02, 0.001])
 def test_blocks_follow_the_acceptance_rate(rate, seed, n=200):
-    """What is drawn in vain stays small at every rate, and the blocks stay few.
+    """There are few unused candidates at every rate, and few blocks.
 
-    The attempts of 200 draws have a spread of 7 % of their sum, so that aiming at one spread above
-    the mean leaves less than 40 % unused at 4.5 of them.
+    The standard deviation of the attempts of 200 draws is 7 % of their sum. The sampler aims one
+    standard deviation above the mean. At 4.5 standard deviations, less than 40 % are unused.
     """
     proposal = CountingNormal()
     dist = Resampled(proposal, lambda x: tf.fill(tf.shape(x), rate), T=None)
@@ -160,9 +160,9 @@ def test_block_is_what_the_missing_draws_need():
     def size(missing, candidates, drawn, T=0, numbers=1):
         return int(sampler.block_size(*map(tf.constant, (missing, candidates, drawn, T, numbers))))
 
-    assert size(1, 0, 0, T=5) == 5  # a draw takes five at the most
+    assert size(1, 0, 0, T=5) == 5  # a draw takes at most five
     assert size(2, 1000, 30, T=3) == 6
-    assert size(1, 0, 0) == 256  # a small one, to see the rate
+    assert size(1, 0, 0) == 256  # a small block, to observe the rate
     assert size(36, 1000, 40) == pytest.approx((36 + 6) * 1000 / 40.5, abs=1)
     assert size(10**9, 10**9, 10**6) == 16_384
     assert size(10**6, 4096, 50, numbers=2**14) == 64  # of 2**20 numbers in all
@@ -170,7 +170,7 @@ def test_block_is_what_the_missing_draws_need():
 
 
 def test_draws_do_not_write_on_each_other(seed):
-    """They are collected in place: a buffer that two calls shared would change the first."""
+    """Draws are written in place. A shared buffer would change the result of the first call."""
     dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=10)
     graph = tf.function(lambda s: dist.sample(50, seed=s))
     for sample in (graph, lambda s: dist.sample(50, seed=s)):
@@ -183,7 +183,7 @@ def test_draws_do_not_write_on_each_other(seed):
 
 
 def test_draws_are_the_same_under_vectorized_map(seed):
-    """It takes another way to collect them."""
+    """There the sampler writes by scatter instead of in place."""
     dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=10)
     seeds = tf.constant([[seed, i] for i in range(3)])
     mapped = tf.vectorized_map(lambda s: dist.sample(20, seed=s), seeds)
@@ -193,7 +193,7 @@ def test_draws_are_the_same_under_vectorized_map(seed):
 
 @pytest.mark.parametrize("T", [3, 50, None])
 def test_runs_go_on_from_block_to_block(T, seed, n=200):
-    """Candidates are 0, 1, 2, ..., so that what must be kept is known, whatever the blocks."""
+    """Candidates are 0, 1, 2, ..., so the kept ones are known for any block sizes."""
     position = tf.Variable(0, trainable=False)
     sizes = []
 
@@ -236,7 +236,7 @@ def test_every_way_to_ask_for_seven_draws_gives_the_same(shape, seed):
 
 
 def test_each_member_of_a_batch_has_draws_of_its_own(seed, num_samples=20_000):
-    """Members are uniform on [0, s]; a(z) = z: Z = s / 2 and, without end, z has CDF (z / s)**2."""
+    """Uniform on [0, s], a(z) = z: Z = s / 2. With untruncated resampling the CDF is (z / s)**2."""
     high = np.array([1.0, 0.5, 0.1], np.float32)
     dist = Resampled(tfd.Uniform(0.0, high), lambda z: z, T=None)
     draws, attempts = dist.sample_with_attempts(num_samples, seed=seed)
@@ -249,7 +249,7 @@ def test_each_member_of_a_batch_has_draws_of_its_own(seed, num_samples=20_000):
 
 
 def test_tiny_probabilities_are_accepted_at_their_own_rate(seed):
-    """Half of the candidates have a = 1e-12: float32 uniforms would let 1e-7 of them pass."""
+    """Half of the candidates have a = 1e-12. Uniforms in float32 would accept 1e-7 of them."""
     n = 2_000_000
 
     @tf.function
@@ -261,7 +261,7 @@ def test_tiny_probabilities_are_accepted_at_their_own_rate(seed):
         int(tf.reduce_sum(tf.cast(decide(log_accept, tf.constant([seed, i])), tf.int32)))
         for i in range(60)
     )
-    # Expected 1.2e-4 hits in 1.2e8 trials; with float32 it would be 14.
+    # In 1.2e8 trials 1.2e-4 hits are expected. With float32 there would be 14.
     assert hits == 0
 
 
@@ -323,7 +323,7 @@ def test_draws_carry_no_gradient(T, seed):
     assert dist.reparameterization_type == tfd.NOT_REPARAMETERIZED
 
 
-def test_without_end_an_acceptance_that_never_comes_is_an_error(seed):
+def test_untruncated_resampling_that_never_accepts_is_an_error(seed):
     dist = Resampled(tfd.Normal(0.0, 1.0), tf.zeros_like, T=None, max_attempts=10_000)
     with pytest.raises(RuntimeError, match="max_attempts=10000.*acceptance rate.*0.*finite `T`"):
         dist.sample(3, seed=seed)
@@ -340,13 +340,13 @@ def test_a_rare_acceptance_within_the_cap_is_found(seed):
 
 
 def test_nan_acceptance_shows_in_the_draws_of_a_graph(seed):
-    """Rejecting it quietly would bend the distribution."""
+    """Rejecting it would bias the sample."""
     upper = tf.Variable(0.5, trainable=False)
     dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 0.0, upper, 0.5), T=None)
-    upper.assign(np.nan)  # not from the start: the constructor checks `accept_fn`
+    upper.assign(np.nan)  # set after the constructor, which checks `accept_fn`
     draws = tf.function(lambda: dist.sample(1000, seed=seed))()
     share = np.mean(np.isnan(draws))
-    # Of the candidates 1/2 are NaN, 1/4 accepted: 2/3 of what is kept.
+    # 1/2 of the candidates are NaN and 1/4 are accepted, so 2/3 of the draws are NaN.
     assert abs(share - 2 / 3) < normal_bound() * np.sqrt(2 / 9 / 1000)
 
 
@@ -359,7 +359,7 @@ def test_nan_acceptance_shows_in_the_draws_of_a_graph(seed):
 )
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_no_tape_records_a_draw(make_tape, in_graph, seed):
-    """Recording would ask ops of the sampler for gradients that they do not have."""
+    """Ops of the sampler have no gradients, so tapes must not record them."""
     slope = tf.Variable(2.0)
     dist = Resampled(tfd.Normal(tf.Variable(0.0), 1.0), lambda z: tf.sigmoid(slope * z), T=10)
 
@@ -437,7 +437,7 @@ def test_the_training_flag_of_the_step_survives_a_draw(seed):
 
 
 def test_python_values_are_fixed_at_the_first_draw_and_variables_are_not(seed):
-    """As in every `tf.function`."""
+    """Python values are fixed when the graph is traced, as in every `tf.function`."""
     level = {"python": 1.0}
     variable = tf.Variable(1.0, trainable=False)
     dist = Resampled(
@@ -480,7 +480,7 @@ def test_a_wrong_seed_is_named(bad, error):
 
 
 def test_draws_pass_the_numerics_check_of_tensorflow():
-    """A process of its own: the check cannot be limited to one test."""
+    """Runs in a new process, because the check cannot be limited to one test."""
     run_python(
         """
         import numpy as np, tensorflow as tf, tensorflow_probability as tfp
@@ -498,7 +498,7 @@ def test_draws_pass_the_numerics_check_of_tensorflow():
 
 @pytest.mark.parametrize("T", [1, 2, 20, None])
 def test_draws_compile_with_xla(T, seed, num_samples=20_000):
-    """Uniform proposal: without truncation the CDF is z**2, with T it is (1 - w) z**2 + w z."""
+    """Uniform proposal: the CDF is z**2 without truncation and (1 - w) z**2 + w z with T."""
     dist = Resampled(tfd.Uniform(), lambda z: z, T=T)
     draw = tf.function(lambda: dist.sample_with_attempts(num_samples, seed=seed), jit_compile=True)
     z, attempts = (x.numpy() for x in draw())
@@ -521,7 +521,7 @@ def test_batches_and_networks_compile_with_xla(seed):
 
 
 def test_xla_marks_draws_that_were_given_up(seed):
-    """XLA compiles no error messages."""
+    """XLA cannot compile error messages."""
     for proposal, missing in [
         (tfd.Normal(0.0, 1.0), np.nan),
         (tfd.Bernoulli(0.3), np.iinfo(np.int32).min),

@@ -1,4 +1,4 @@
-"""Under which names, and in which order, variables are saved.
+"""Names and order of saved variables.
 
 `tf.Module` lists variables in the order of attribute names, and `DistributionLayer` saves those
 that no network owns by number. A renamed attribute would make files unreadable, or silently swap
@@ -88,7 +88,7 @@ CHECKPOINT_KEYS = {
     ),
 }
 
-# What the layer saves by number; networks of Keras 3 have files of their own.
+# The layer saves these by number. Networks of Keras 3 have their own groups.
 IN_ORDER = {
     with_keras: ["loc", "scale", "log_z", "num_updates", "random_state"],
     frozen: ["log_z", "loc", "scale"],

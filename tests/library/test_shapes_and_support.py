@@ -18,7 +18,7 @@ tfd = tfp.distributions
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("normalizer", [-0.7, MovingAverage])
 def test_density_is_zero_outside_the_support(T, graph, normalizer):
-    """Where a(z) = sqrt(w z) is NaN, and where it is above 1."""
+    """Outside the support a(z) = sqrt(w z) is NaN or above 1."""
     w = tf.Variable(1.0)
     normalizer = normalizer if isinstance(normalizer, float) else normalizer(64)
     dist = Resampled(tfd.Uniform(), lambda z: tf.sqrt(w * z), T, normalizer=normalizer)
@@ -36,14 +36,14 @@ def test_density_is_zero_outside_the_support(T, graph, normalizer):
     assert np.isfinite(log_prob[1])
     assert all(np.all(np.isfinite(g)) for g in gradients)
     np.testing.assert_array_equal(gradients[1] != 0.0, [False, True, False, False])
-    log_prob, *gradients = function(tf.fill([4], -2.0))  # nothing inside
+    log_prob, *gradients = function(tf.fill([4], -2.0))  # no point inside
     assert np.all(np.isneginf(log_prob))
     assert all(np.all(np.isfinite(g)) for g in gradients)
 
 
 @pytest.mark.parametrize("target", [-0.3, -np.inf])
 def test_target_outside_the_support_weighs_nothing(target):
-    """A z that the proposal cannot draw counts as one more draw with a weight of 0."""
+    """A z outside the support counts as one more draw, with weight 0."""
     dist = Resampled(
         tfd.Uniform(), lambda z: tf.sqrt(0.5 * z), 5, normalizer=MovingAverage(16, seed=1)
     )
@@ -80,7 +80,7 @@ def pairs(dist):
 
 
 DISCRETE = {
-    # TFP transforms only those with a floating type.
+    # TFP transforms only distributions with a floating type.
     "Bernoulli": (lambda: tfd.Bernoulli(0.3, dtype=tf.float32), [[0.0], [1.0]]),
     "Independent": (
         lambda: pairs(tfd.Bernoulli([0.3, 0.2], dtype=tf.float32)),
@@ -106,7 +106,7 @@ def accept(z):
 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_transformed_discrete_distribution_has_no_jacobian(name):
-    """a(z) = 1/2 changes nothing, and neither does the scale: probabilities sum to 1."""
+    """A constant a(z) and a scale do not change the probabilities, which sum to 1."""
     make, outcomes = DISCRETE[name]
     proposal = make()
     dist = Resampled(proposal, accept, normalizer=np.log(0.5), T=3)
@@ -139,7 +139,7 @@ def test_tangent_space_of_a_manifold_is_the_proposals():
 
 @pytest.mark.parametrize("normalizer", [-0.7, MovingAverage])
 def test_event_dimensions_of_size_one_broadcast(normalizer):
-    """In the proposal and in a(z) alike."""
+    """This holds for the proposal and for a(z)."""
 
     def make():
         return Resampled(
@@ -190,7 +190,7 @@ def test_z_of_unknown_rank(accept_fn, normalizer):
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 @pytest.mark.parametrize("T", [2, 10**6, None])
 def test_half_precision(dtype, T):
-    """Computed in float32 from values in half precision, and rounded once."""
+    """The result is computed in float32 from half precision values and rounded once."""
     loc = tf.Variable(tf.zeros([], dtype))
     proposal = tfd.Normal(loc, tf.ones([], dtype))
     dist = Resampled(proposal, lambda z: tf.sigmoid(z - 1.0), T, normalizer=-1.0)
@@ -200,7 +200,7 @@ def test_half_precision(dtype, T):
     value = dist.log_prob(z)
     assert value.dtype == dist.sample(3, seed=1).dtype == dtype
     rounding = 2.0 ** (-8 if dtype == tf.bfloat16 else -11)
-    # Rounding of the proposal's density, of a(z) and of the sum, each below 4 in size.
+    # The proposal's density, a(z) and the sum are rounded. Each is below 4.
     np.testing.assert_allclose(tf.cast(value, tf.float32), expected, atol=3 * 4 * rounding)
     training = Resampled(proposal, AcceptanceNetwork((4,)), T, normalizer=MovingAverage(16))
     assert training.normalizer.log_z.dtype == tf.float32

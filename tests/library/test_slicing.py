@@ -56,7 +56,7 @@ def test_slice_has_the_density_and_acceptance_of_its_members(name):
         z = tf.stack([member[index] for member in tf.constant(Z)])
         assert sliced.batch_shape == expected.shape[1:]
         np.testing.assert_allclose(getattr(sliced, method)(z), expected, rtol=1e-6, atol=1e-6)
-        # Each member sees a z that is the same for all.
+        # All members get the same z.
         expected = tf.convert_to_tensor(getattr(dist, method)(0.3))[index]
         np.testing.assert_allclose(getattr(sliced, method)(0.3), expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(sliced.log_normalizer, dist.log_normalizer[index])
@@ -128,7 +128,7 @@ def test_slice_of_a_batch_of_unknown_size():
 
 
 def test_slice_draws_from_its_members():
-    """Hard thresholds: members accept disjoint ranges, so draws show whose they are."""
+    """Members accept disjoint ranges, so each draw shows its member."""
     lower = tf.constant([-9.0, -0.5, 0.5])
     upper = tf.constant([-0.5, 0.5, 9.0])
     dist = Resampled(
@@ -142,7 +142,7 @@ def test_slice_draws_from_its_members():
         assert np.all((z > lower[index].numpy()) & (z < upper[index].numpy()))
     estimate = dist[::-1].freeze(num_samples=10_000, seed=1).acceptance_rate
     exact = np.diff(tfd.Normal(0.0, 1.0).cdf([-9.0, -0.5, 0.5, 9.0]))[::-1]
-    # Six standard deviations of the mean of 10,000 draws, at most 0.005 each.
+    # Six standard deviations of the mean of 10,000 draws, each at most 0.005.
     np.testing.assert_allclose(estimate, exact, atol=0.03)
 
 

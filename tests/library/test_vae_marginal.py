@@ -1,4 +1,4 @@
-"""Resampled outputs of a VAE, on 8 pixels: all 256 outputs, and the latent by quadrature."""
+"""Resampled outputs of a VAE with 8 pixels: all 256 outputs, with quadrature over the latent."""
 
 import functools
 import itertools
@@ -61,7 +61,7 @@ class TinyVAE(tf.Module):
         return tf.sigmoid(tf.linalg.matvec(x, self.accept_kernel) + x[..., 0] * x[..., 1] - 1.0)
 
     def exact_log_marginal(self, x):
-        """log pi(x) by the trapezoidal rule, shape `[N]`, for `x` of shape `[N, 8]`."""
+        """Returns log pi(x) from the trapezoidal rule, shape `[N]`, for `x` of shape `[N, 8]`."""
         log_joint = self.decode(f64(GRID)).log_prob(x[:, tf.newaxis]) + self.prior.log_prob(GRID)
         return tf.reduce_logsumexp(log_joint, axis=1) + np.log(GRID[1, 0] - GRID[0, 0])
 
@@ -73,7 +73,7 @@ class TinyVAE(tf.Module):
 
 
 class ExactMarginal(type(TinyVAE().marginal())):
-    """The same draws, with the exact log density in place of the bound."""
+    """The same draws, with the exact log density instead of the bound."""
 
     def __init__(self, vae):
         self.vae = vae
@@ -88,7 +88,7 @@ class ExactMarginal(type(TinyVAE().marginal())):
 
 
 def resampled_probabilities(pi, a, T):
-    """p_T by its recursion, p_T = pi a + (1 - Z) p_(T-1), p_1 = pi."""
+    """Returns p_T from its recursion, p_T = pi a + (1 - Z) p_(T-1), p_1 = pi."""
     z = np.sum(pi * a)
     if T is None:
         return pi * a / z
@@ -99,7 +99,7 @@ def resampled_probabilities(pi, a, T):
 
 
 def t_bound(num_samples, num_statistics):
-    """How many estimated standard errors the worst of several means may be off."""
+    """Returns how many standard errors the worst of several means may deviate."""
     return stats.t.isf(FALSE_ALARM_RATE / (2 * num_statistics), num_samples - 1)
 
 
@@ -110,7 +110,7 @@ def vae():
 
 @pytest.fixture(scope="module")
 def exact(vae):
-    """Probabilities and acceptances of all outputs."""
+    """Returns probabilities and acceptances of all outputs."""
     pi = np.exp(vae.exact_log_marginal(f64(ALL)))
     np.testing.assert_allclose(pi.sum(), 1.0, rtol=1e-9)
     return pi, vae.accept(f64(ALL)).numpy()
@@ -133,7 +133,7 @@ def test_draws_follow_the_marginal(vae, exact, seed, num_samples=20_000):
 
 
 def test_bound_is_the_mean_weight_of_its_draws(vae):
-    """Against the formula, draw by draw; with one draw it is the ELBO."""
+    """Compares with the formula, draw by draw. With one draw it is the ELBO."""
     x = f64(ALL[[3, 77, 200]])
     q = vae.encode(x)
     for k in (1, 5):
@@ -150,7 +150,7 @@ def test_mean_weight_is_unbiased(vae, exact, seed, num_seeds=200):
     weights = np.exp([log_prob(tf.constant([seed, i])) for i in range(num_seeds)])
     stderr = weights.std(0, ddof=1) / np.sqrt(num_seeds)
     assert np.all(np.abs(weights.mean(0) - exact[0]) < t_bound(num_seeds, 256) * stderr)
-    # Its log is a bound, and a better one with more draws.
+    # The log is a bound, which improves with more draws.
     bounds = [np.mean(vae.marginal(num_samples=k).log_prob(f64(ALL))) for k in (1, 10, 1000)]
     assert bounds[0] < bounds[1] < bounds[2] < np.mean(np.log(exact[0])) + 0.01
 
@@ -174,7 +174,7 @@ def test_density_sums_to_one(vae, exact, T):
     p = dist.prob(f64(ALL)).numpy()
     np.testing.assert_allclose(p.sum(), 1.0, rtol=1e-9)
     np.testing.assert_allclose(p, resampled_probabilities(pi, a, T), rtol=1e-9)
-    # The ratio needs no density of the proposal, so that of the bound serves as well.
+    # The ratio does not depend on the density of the proposal.
     bound = dist.copy(proposal=vae.marginal(), normalizer=dist.normalizer)
     np.testing.assert_allclose(pi * np.exp(bound.log_ratio(f64(ALL))), p, rtol=1e-9)
 
@@ -187,7 +187,7 @@ def test_estimated_density_sums_to_one_within_its_error(vae, seed, T, num_seeds=
     prob = tf.function(lambda s: dist.freeze(estimate).prob(f64(ALL), seed=s))
     sums = np.array([prob(tf.constant([seed, i])).numpy().sum() for i in range(num_seeds)])
     stderr = sums.std(ddof=1) / np.sqrt(num_seeds)
-    # Without end an error of log Z is one of the sum; under truncation it is less.
+    # For untruncated resampling the error of log Z is that of the sum. Truncation reduces it.
     error_of_z = normal_bound(2) * estimate.stderr
     assert abs(sums.mean() - 1.0) < t_bound(num_seeds, 2) * stderr + error_of_z
     assert error_of_z < 0.03
@@ -226,7 +226,7 @@ def test_the_acceptance_sees_each_point_once(vae):
 
 
 def gradients_of_z(dist, variables, num_steps, **kwargs):
-    """Gradients of the estimates of Z, one row for each update, all of them independent."""
+    """Returns the gradients of independent estimates of Z, one row for each update."""
     average = dist.normalizer
 
     @tf.function
@@ -237,7 +237,7 @@ def gradients_of_z(dist, variables, num_steps, **kwargs):
                     log_mean_accept, dist.proposal, dist.accept_log_prob, proposal_kwargs=kwargs
                 )
             )
-            # The gradient of log Z is that of the estimate over the average, its value the average.
+            # The gradient of log Z is the gradient of the estimate, divided by the average.
             z = tf.exp(log_z)
         gradients = tape.gradient(z, variables, unconnected_gradients="zero")
         return tf.concat([tf.reshape(g, [-1]) for g in gradients], 0)
@@ -260,7 +260,7 @@ def test_score_function_gradient_of_z_is_the_exact_one(vae, seed, num_steps=500)
     expected = flat_gradient(vae.exact_z, variables)
     stderr = found.std(0, ddof=1) / np.sqrt(num_steps)
     assert np.all(np.abs(found.mean(0) - expected) < t_bound(num_steps, len(expected)) * stderr)
-    # And there is something to see.
+    # The gradient differs from 0 significantly.
     assert np.max(np.abs(expected[:16]) / stderr[:16]) > 40
 
 
@@ -275,7 +275,7 @@ def test_by_default_z_sends_no_gradient_to_the_vae(vae, seed, num_steps=200):
 
 
 def test_score_function_follows_the_gradient_of_the_bound(vae, seed, num_steps=200):
-    """With many draws the bound is tight, and its gradient close to that of the marginal."""
+    """With many draws the bound is tight and its gradient is close to that of the marginal."""
     variables = [vae.kernel, vae.bias]
     average = MovingAverage(64, score_function=True, seed=seed)
     dist = Resampled(vae.marginal(num_samples=50), vae.accept, normalizer=average)
@@ -290,7 +290,7 @@ def test_score_function_follows_the_gradient_of_the_bound(vae, seed, num_steps=2
 
 
 def test_gradient_of_log_prob_is_the_exact_one(vae, seed, T=5, num_steps=400):
-    """Of the exact density, the part that comes by Z included; without the latter it fails."""
+    """The gradient of the exact density includes that of Z. Without it the test would fail."""
     variables = [vae.kernel, vae.bias, vae.accept_kernel]
     x = vae.marginal().sample(40, seed=[1, 2])
     average = MovingAverage(128, score_function=True, seed=seed)
@@ -315,7 +315,7 @@ def test_gradient_of_log_prob_is_the_exact_one(vae, seed, T=5, num_steps=400):
     found = found.reshape(40, -1, found.shape[1]).mean(1)
     expected = flat_gradient(exact_log_prob, variables)
     stderr = found.std(0, ddof=1) / np.sqrt(len(found))
-    # The slack is for the variance of the average, by which 1/Z is off: 1e-4 of the gradient.
+    # The slack allows for the bias of 1/Z due to the variance of the average: 1e-4.
     bound = t_bound(len(found), len(expected)) * stderr + 1e-3 * np.abs(expected).max()
     assert np.all(np.abs(found.mean(0) - expected) < bound)
     wrong = flat_gradient(lambda: exact_log_prob(stop_z=True), variables)

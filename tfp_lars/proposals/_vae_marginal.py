@@ -11,13 +11,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lars import _arguments, _compat, _seeds, ownership
+from tfp_lars.proposals._unbatched import UnbatchedDistribution
 
 __all__ = ["VAEMarginal", "vae_marginal"]
 
 tfd = tfp.distributions
 
 
-class VAEMarginal(tfd.Distribution):
+class VAEMarginal(UnbatchedDistribution):
     """`pi(x) = integral of p(z) p(x|z)`: exact draws, and a lower bound as `log_prob`.
 
     See `vae_marginal`.
@@ -55,21 +56,11 @@ class VAEMarginal(tfd.Distribution):
             posterior = encode(likelihood.sample(seed=(0, 1)))
             _check_output("encode", posterior)
         _check_posterior(posterior, prior)
-        self._static_event_shape = _compat.untracked(likelihood.event_shape)
         self._track(networks, tape.watched_variables())
-        continuous = {prior.reparameterization_type, likelihood.reparameterization_type}
-        super().__init__(
-            dtype=likelihood.dtype,
-            reparameterization_type=(
-                tfd.FULLY_REPARAMETERIZED
-                if continuous == {tfd.FULLY_REPARAMETERIZED}
-                else tfd.NOT_REPARAMETERIZED
-            ),
-            validate_args=False,
-            allow_nan_stats=True,
-            parameters=parameters,
-            name=name,
-        )
+        kinds = {prior.reparameterization_type, likelihood.reparameterization_type}
+        reparameterized = kinds == {tfd.FULLY_REPARAMETERIZED}
+        kind = tfd.FULLY_REPARAMETERIZED if reparameterized else tfd.NOT_REPARAMETERIZED
+        super().__init__(likelihood.event_shape, likelihood.dtype, kind, parameters, name)
 
     @property
     def prior(self) -> tfd.Distribution:
@@ -92,18 +83,6 @@ class VAEMarginal(tfd.Distribution):
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
         return {}
-
-    def _batch_shape(self):
-        return tf.TensorShape([])
-
-    def _batch_shape_tensor(self, **_):
-        return tf.constant([], tf.int32)
-
-    def _event_shape(self):
-        return self._static_event_shape
-
-    def _event_shape_tensor(self):
-        return tf.constant(self._static_event_shape.as_list(), tf.int32)
 
     def _log_prob(self, x, seed=None):
         """A lower bound on the log density, from `num_samples` draws of the encoder.
@@ -132,9 +111,6 @@ class VAEMarginal(tfd.Distribution):
         seed = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
         seeds = tf.random.split(seed, 2)
         return self._decode(self._prior.sample(n, seed=seeds[0])).sample(seed=seeds[1])
-
-    def _default_event_space_bijector(self):
-        return tfp.bijectors.Identity()
 
     def _track(self, networks: Sequence[Any] | None, watched: Sequence[tf.Variable]) -> None:
         """Tracks the weights of the networks as variables of this distribution."""

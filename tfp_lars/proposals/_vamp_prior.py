@@ -9,13 +9,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lars import _arguments, _compat
+from tfp_lars.proposals._unbatched import UnbatchedDistribution
 
 __all__ = ["VampPrior", "vamp_prior"]
 
 tfd = tfp.distributions
 
 
-class VampPrior(tfd.Distribution):
+class VampPrior(UnbatchedDistribution):
     """`p(z) = mean over k of q(z | u_k)`, with trainable pseudo-inputs `u_k` in [0, 1].
 
     The encoder is shared. Its weights belong to the model that it comes from, and the prior
@@ -37,14 +38,8 @@ class VampPrior(tfd.Distribution):
         self._encode = _compat.untracked(encode)
         self._pseudo_input_logits = pseudo_input_logits
         example = encode(tf.sigmoid(pseudo_input_logits[:1]))
-        self._static_event_shape = _compat.untracked(example.event_shape)
         super().__init__(
-            dtype=example.dtype,
-            reparameterization_type=tfd.NOT_REPARAMETERIZED,
-            validate_args=False,
-            allow_nan_stats=True,
-            parameters=parameters,
-            name=name,
+            example.event_shape, example.dtype, tfd.NOT_REPARAMETERIZED, parameters, name
         )
 
     @property
@@ -64,26 +59,11 @@ class VampPrior(tfd.Distribution):
     def _parameter_properties(cls, dtype, num_classes=None):
         return {}
 
-    def _batch_shape(self):
-        return tf.TensorShape([])
-
-    def _batch_shape_tensor(self, **_):
-        return tf.constant([], tf.int32)
-
-    def _event_shape(self):
-        return self._static_event_shape
-
-    def _event_shape_tensor(self):
-        return tf.constant(self._static_event_shape.as_list(), tf.int32)
-
     def _log_prob(self, z):
         return self.mixture().log_prob(z)
 
     def _sample_n(self, n, seed=None):
         return self.mixture().sample(n, seed=seed)
-
-    def _default_event_space_bijector(self):
-        return tfp.bijectors.Identity()
 
 
 def vamp_prior(

@@ -96,7 +96,7 @@ def test_evaluation_freezes_a_z_for_each_dimension(seed):
 
 
 def test_error_of_all_z_is_that_of_the_sum_of_their_logs():
-    """Without end log p has minus the sum of log Z, of which the standard errors are known."""
+    """Untruncated, log p has minus the sum of log Z, whose standard errors are known."""
     stderr = np.array([0.03, 0.04, 0.0])
     estimate = tfp_lars.LogNormalizer(np.array([-1.0, -2.0, -0.5]), stderr, 10, "monte_carlo")
     prior = make(T=None)

@@ -89,7 +89,7 @@ def test_nll_is_importance_weighted_minus_the_log_ratio(model, plain):
 
 
 def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
-    """Without end it is an error of the NLL, one to one."""
+    """In untruncated resampling it is an error of the NLL, one to one."""
     endless = model.prior.copy(T=None)
     found = evaluation.importance_weighted(
         model, endless.freeze(-0.7), random_images().test, 3, other_priors=[endless.freeze(-0.6)]

@@ -6,9 +6,9 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tests.bounds import normal_bound
+from tests.library.normalizer.problem import make
 from tfp_lars import (
     LogNormalizer,
-    MovingAverage,
     Resampled,
     _proposal_draws,
     _seeds,
@@ -16,15 +16,6 @@ from tfp_lars import (
 )
 
 tfd = tfp.distributions
-
-
-def accept_fn(z):
-    return tf.sigmoid(2.0 * z - 1.0)
-
-
-def make(decay=0.9, num_samples=64, T=None, seed=3, proposal=None, fn=accept_fn):
-    average = MovingAverage(num_samples, decay, seed=seed)
-    return Resampled(proposal or tfd.Normal(0.2, 1.1), fn, T=T, normalizer=average)
 
 
 def test_monte_carlo_agrees_with_known_rates_within_its_standard_error(seed):
@@ -125,9 +116,9 @@ def rarely_high(z):
 
 
 def test_what_was_not_seen_does_not_stop_the_estimate(seed):
-    """a(z) is 1 with probability 2e-5, else 1e-9: without a hit, all draws are alike.
+    """a(z) is 1 with probability 2e-5, else 1e-9. Without a hit, all draws have the same a(z).
 
-    That 16,384 draws have no hit is to be expected; that 10^6 have none has probability 2e-9.
+    16,384 draws rarely have a hit. 10^6 draws have none with probability 2e-9.
     """
     dist = Resampled(tfd.Uniform(), rarely_high, T=None)
     truth = np.log(2e-5 + 1e-9)
@@ -141,7 +132,7 @@ def test_what_was_not_seen_does_not_stop_the_estimate(seed):
 
 
 def test_a_constant_stops_the_estimate_as_soon_as_it_can(seed):
-    """Draws that are all alike leave what they may have missed, -log(0.05) / n."""
+    """If a(z) is the same for all draws, the error is what they may have missed, -log(0.05) / n."""
     dist = Resampled(tfd.Uniform(), lambda z: tf.fill(tf.shape(z), 0.5))
     estimate = estimate_log_normalizer(dist, 10**6, target_stderr=0.01, batch_size=64, seed=seed)
     missed = np.log1p(-np.log(0.05) / estimate.num_samples / 0.5)

@@ -1,4 +1,4 @@
-"""Algorithm 1 step by step, its gradient against the exact one, and its state."""
+"""Algorithm 1 step by step, its gradient compared with the exact one, and its state."""
 
 import contextlib
 import functools
@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tests.counting import CountingNormal
+from tests.library.normalizer.problem import accept_fn, make
 from tfp_lars import (
     AcceptanceNetwork,
     MovingAverage,
@@ -22,17 +23,8 @@ from tfp_lars.normalizer.training_estimate import log_mean_accept
 tfd = tfp.distributions
 
 
-def accept_fn(z):
-    return tf.sigmoid(2.0 * z - 1.0)
-
-
-def make(decay=0.9, num_samples=64, T=None, seed=3, proposal=None, fn=accept_fn):
-    average = MovingAverage(num_samples, decay, seed=seed)
-    return Resampled(proposal or tfd.Normal(0.2, 1.1), fn, T=T, normalizer=average)
-
-
 def current_estimate(dist, step):
-    """Z_S of the paper, for the draws of the given update."""
+    """Returns Z_S of the paper for the draws of the given update."""
     average = dist.normalizer
     seed = tf.random.fold_in(_seeds.stateless_seed(average.seed), step)
     draws = _proposal_draws.sample(dist.proposal, average.num_samples, seed)
@@ -77,7 +69,7 @@ def test_average_moves_as_in_the_paper_with_a_target():
 
 @pytest.mark.parametrize("T", [3, None])
 def test_gradient_is_that_of_algorithm_1(T):
-    """The paper's lines in probability space, differentiated, against ours in log space."""
+    """The paper's algorithm in probability space has the same gradient as ours in log space."""
     slope, S, epsilon = tf.Variable(2.0), 64, 0.25
     dist = make(decay=1 - epsilon, T=T, fn=lambda z: tf.sigmoid(slope * z - 1.0))
     q = tfd.Normal(1.0, 0.5)
@@ -119,9 +111,9 @@ def exact_gradient(loss_fn, variables):
 @pytest.mark.parametrize("T", [5, None])
 @pytest.mark.parametrize("with_target", [False, True])
 def test_expected_gradient_is_the_gradient_of_the_exact_density(T, with_target, num_seeds=400):
-    """Mean over seeds against quadrature, for `accept_fn` and for a trainable proposal.
+    """The mean over seeds agrees with quadrature, for `accept_fn` and a trainable proposal.
 
-    Without the gradient of log Z the same comparison fails, by far.
+    Without the gradient of log Z the comparison would fail by a wide margin.
     """
     slope, loc = tf.Variable(1.5, dtype=tf.float64), tf.Variable(0.3, dtype=tf.float64)
     variables = [slope, loc]
@@ -157,7 +149,7 @@ def test_expected_gradient_is_the_gradient_of_the_exact_density(T, with_target, 
     # Neighbours share an average that moves with a time constant of 10.
     blocks = samples.reshape(20, -1, 2).mean(1)
     mean, stderr = blocks.mean(0), blocks.std(0, ddof=1) / np.sqrt(20)
-    # With 20 blocks the t law has heavier tails than the normal: 7 is a false-alarm rate of 5e-6.
+    # Student t for 20 blocks: a threshold of 7 has a false-alarm rate of 5e-6.
     # `z` here is one fixed sample, so its reweighted part is biased by 1/S of itself.
     slack = 2e-3 if with_target else 2e-4
     exact = exact_gradient(exact_loss, variables)
@@ -179,7 +171,7 @@ def test_no_gradient_flows_through_discrete_draws():
 
 
 class RiggedCategorical(tfd.Categorical):
-    """Its draws are what the test says."""
+    """A proposal whose draws are set by the test."""
 
     draws = None
 
@@ -192,7 +184,7 @@ class RiggedCategorical(tfd.Categorical):
 
 
 def z_gradient(dist, variables):
-    """Gradient of the current estimate of Z."""
+    """Returns the gradient of the current estimate of Z."""
     with tf.GradientTape() as tape:
         estimate = functools.partial(log_mean_accept, dist.proposal, dist.accept_log_prob)
         log_z = dist.normalizer(estimate)
@@ -202,7 +194,7 @@ def z_gradient(dist, variables):
 
 @pytest.mark.parametrize("num_samples", [2, 3])
 def test_score_function_is_unbiased_with_each_draw_compared_with_the_others(num_samples):
-    """Over all possible sets of draws, weighted by their probability, the gradient is exact."""
+    """The mean of the gradient over all possible sets of draws is exact."""
     logits = tf.Variable([0.3, -0.5, 0.1], dtype=tf.float64)
     levels = tf.Variable([0.2, 0.5, 0.9], dtype=tf.float64)
     proposal = RiggedCategorical(logits=logits)
@@ -214,7 +206,7 @@ def test_score_function_is_unbiased_with_each_draw_compared_with_the_others(num_
         proposal.draws = np.int32(draws)
         found = np.array(z_gradient(dist, [logits, levels]))
         mean += np.prod(p[list(draws)]) * found
-        # A baseline that contains the draw itself, for contrast.
+        # For contrast: a baseline that contains the draw itself.
         a, score = levels.numpy()[list(draws)], np.eye(3)[list(draws)] - p
         without_others += np.prod(p[list(draws)]) * np.mean((a - a.mean())[:, None] * score, axis=0)
     expected = p * (levels.numpy() - p @ levels.numpy())
@@ -450,7 +442,7 @@ def test_an_update_that_is_not_finite_is_skipped(name, when, mode):
     log_prob(z_and_target[0], target_log_prob=z_and_target[1])
     np.testing.assert_array_equal(average.log_z, before)
     assert average.num_updates == (1 if when == "later" else 0)
-    # Other draws the next time: these may be what was wrong.
+    # The next call uses other draws, because these may have caused the failure.
     assert average._random_state.numpy() != state
     assert np.all(np.isfinite(log_prob(GOOD, target_log_prob=np.float32([-1.0, -1.0]))))
     assert np.isfinite(dist.log_normalizer)
@@ -472,7 +464,7 @@ def test_nan_of_the_acceptance_function_on_a_draw_is_skipped():
 
 
 def test_a_target_of_plus_infinity_only_adds_nothing():
-    """A z that its own density calls infinitely likely has no weight."""
+    """A z whose target density is infinite has no weight."""
     dist = make()
     assert np.all(np.isfinite(dist.log_prob(GOOD, target_log_prob=np.float32([-1.0, np.inf]))))
     assert dist.normalizer.num_updates == 1
@@ -491,7 +483,7 @@ def test_only_the_members_concerned_skip_an_update():
     after = dist.log_normalizer.numpy()
     assert np.all(np.isfinite(after))
     assert np.all(after[[0, 2]] != before[[0, 2]])
-    # Member 1 starts now, so it has the estimate of this call and no past.
+    # Member 1 starts with this call, so its average is the estimate of this call.
     twin = make(proposal=tfd.Normal([0.2, 0.3, 0.4], 1.1))
     twin.normalizer._random_state.assign(dist.normalizer._random_state - 2**32)
     twin.log_prob(z)
@@ -527,7 +519,7 @@ def test_reset_starts_again():
     assert dist.normalizer.num_updates == 0
     with pytest.raises(ValueError, match="before the first call"):
         _ = dist.log_normalizer
-    # With other draws than at the beginning.
+    # The draws differ from those at the beginning.
     assert dist.log_prob(0.3) != first
     np.testing.assert_allclose(dist.acceptance_rate, current_estimate(dist, 2), rtol=1e-6)
 
