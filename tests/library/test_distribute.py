@@ -111,8 +111,9 @@ for name, target in dict(one=[bad, good], all=[bad, bad], none=[good, good]).ite
         )
     )
 
-# Outside of the replicas, and while held.
+# Outside of the replicas, and while held. The step draws and ignores the draws.
 before = local(log_z())
+seen.clear()
 with dist.held():
     step(distributed(tf.constant({DATA.tolist()})))
 results.append(dict(before=before, log_z=local(log_z())))
