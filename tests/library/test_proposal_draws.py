@@ -73,7 +73,7 @@ def test_draws_have_the_law_of_the_proposal(name, seed, n=20_000):
     ours = _proposal_draws.sample(proposal, n, tf.constant([seed, 3]))
     theirs = proposal.sample(n, seed=tf.constant([seed, 4]))
     assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-    assert _proposal_draws._is_gaussian_at_heart(proposal) == (name not in OWN_WAY)
+    assert _proposal_draws._is_transformed_gaussian(proposal) == (name not in OWN_WAY)
     columns = [np.reshape(x, [n, -1]).T for x in (ours, theirs)]
     for x, y in zip(*columns, strict=True):
         assert stats.ks_2samp(x, y).pvalue > FALSE_ALARM_RATE / 3
