@@ -12,14 +12,14 @@ from benchmarks.cases import (
     log_prob,
     memory,
     training,
-    without_end,
+    untruncated,
 )
 
 CASES = {
     module.__name__.rsplit(".", 1)[1]: module
     for module in (
         draws,
-        without_end,
+        untruncated,
         limit,
         log_prob,
         training,

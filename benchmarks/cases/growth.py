@@ -62,7 +62,7 @@ def axes(settings: Settings) -> list[Axis]:
             LINEAR,
         ),
         Axis(
-            f"{num_draws:,} draws without end, d={D}",
+            f"{num_draws:,} untruncated draws, d={D}",
             "1/Z",
             "draws",
             [{"n": num_draws, "T": None, "d": D, "z": 1.0 / k} for k in inverse_z],

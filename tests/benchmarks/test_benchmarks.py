@@ -447,7 +447,7 @@ def test_all_cases_are_listed(capsys):
 def test_a_wrong_case_names_those_there_are(capsys):
     with pytest.raises(SystemExit):
         command_line.main(["--only", "speed"])
-    assert "without_end" in capsys.readouterr().err
+    assert "untruncated" in capsys.readouterr().err
 
 
 def test_a_case_from_end_to_end(tmp_path, capsys):

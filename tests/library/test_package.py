@@ -193,6 +193,7 @@ def test_public_names_have_docstrings_with_examples(module):
 def test_version_is_the_same_everywhere():
     project = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{tfp_lars.__version__}"' in project
+    assert f"version: {tfp_lars.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path):

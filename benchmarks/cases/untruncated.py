@@ -14,8 +14,8 @@ def run(settings: Settings) -> CaseResult:
     """`n` draws from d=50, Z of about 0.001, T=None."""
     rounds = settings.pick(full={300: 5, 3000: 2}, quick={300: 3}, tiny={5: 2})
     result = CaseResult(
-        "without_end",
-        f"Draws without end, d={D}, a = {D}-100-100-1, Z ≈ {Z}",
+        "untruncated",
+        f"Untruncated draws, d={D}, a = {D}-100-100-1, Z ≈ {Z}",
         notes=[
             f"As above with T=None. glasflow cannot do without a truncation and has T = "
             f"{GLASFLOW_T:,}, which no draw reaches."
