@@ -1,9 +1,9 @@
-"""Speed and memory beside what one would use instead, in one run, given as ratios.
+"""Benchmarks of speed and memory against alternatives, as ratios measured in one run.
 
     python -m benchmarks            # or: make bench
-    python -m benchmarks --quick    # a look, in minutes
+    python -m benchmarks --quick    # a rough run, in minutes
 
-A case (`cases/`) asks for contenders (`with_tensorflow`, `with_keras`, `with_torch`), which live
-in processes of their own (`processes`) and take turns (`harness`). What comes out (`results`) is
+A case (`cases/`) compares contenders (`with_tensorflow`, `with_keras`, `with_torch`). Contenders
+run in separate processes (`processes`) and take turns (`harness`). The results (`results`) are
 written as Markdown, JSON and charts (`report`, `charts`).
 """

@@ -1,4 +1,4 @@
-"""The command line of the benchmarks."""
+"""Command line of the benchmarks."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from benchmarks.cases import CASES
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs cases, prints the table of goals, and writes the report."""
+    """Runs cases, prints the table of goals and writes the report."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Compares tfp_lars with what one would use instead, side by side.",
+        description="Compares the speed and memory of tfp_lars with alternatives.",
     )
-    parser.add_argument("--quick", action="store_true", help="a look, in minutes")
+    parser.add_argument("--quick", action="store_true", help="rough run, in minutes")
     parser.add_argument(
         "--only",
         action="append",
         choices=CASES,
         metavar="CASE",
-        help="run this case only; may be given several times",
+        help="run only this case; can be repeated",
     )
     parser.add_argument(
         "--out",
         type=pathlib.Path,
         default=pathlib.Path("out/benchmarks"),
         metavar="DIR",
-        help="where to write report.md, results.json and charts (default: %(default)s)",
+        help="directory for report.md, results.json and charts (default: %(default)s)",
     )
-    parser.add_argument("--list", action="store_true", help="list the cases, and stop")
+    parser.add_argument("--list", action="store_true", help="list the cases and exit")
     args = parser.parse_args(arguments)
     if args.list:
         for name, case in CASES.items():
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(names: Sequence[str], out: pathlib.Path, size: str) -> None:
-    """Runs cases by name, and writes what is known after each, so that nothing is lost."""
+    """Runs cases by name and writes the report after each, so that partial runs keep results."""
     settings = Settings(size)
     about = machine.describe(settings.threads)
     results = []
@@ -61,13 +61,13 @@ def run(names: Sequence[str], out: pathlib.Path, size: str) -> None:
         seconds = time.perf_counter() - start
         settings.show(f"[{i + 1} of {len(names)}] {name}: done in {seconds:.0f} s")
     if sys.stderr.isatty():
-        print(file=sys.stderr)  # leaves the line on progress
+        print(file=sys.stderr)  # ends the progress line
     print(f"{report.goals_table(results)}\n\n{report.summary(results)}\nDetails: {out}/report.md")
 
 
 def write(out: pathlib.Path, results: Sequence, about: dict[str, str], size: str) -> None:
     """Writes Markdown, JSON and charts."""
-    from benchmarks import charts  # matplotlib takes a while
+    from benchmarks import charts  # imported here because matplotlib loads slowly
 
     (out / "report.md").write_text(report.markdown(results, about, size), encoding="utf-8")
     report.write_json(out / "results.json", results, about, size)

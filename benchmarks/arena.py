@@ -1,4 +1,4 @@
-"""Where a case lets its contenders meet: their processes, their turns, and what was absent."""
+"""Runs the contenders of one case in child processes and records which are absent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KERAS = "benchmarks.with_keras"
 
 
 def print_progress(line: str) -> None:
-    """To stderr; on a terminal each line takes the place of the one before."""
+    """Prints to stderr. On a terminal, each line replaces the previous one."""
     if sys.stderr.isatty():
         print(f"\r\033[K{line[:79]}", end="", file=sys.stderr, flush=True)
     else:
@@ -32,12 +32,12 @@ def print_progress(line: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How much to measure.
+    """Size and resources of a run.
 
     Attributes:
-      size: `"full"`, `"quick"`, or `"tiny"`: to see that it runs.
-      threads: For each contender.
-      show: What to do with lines on progress.
+      size: `"full"`, `"quick"`, or `"tiny"`, which only checks that the code runs.
+      threads: Number of threads for each contender.
+      show: Function that displays a progress line.
     """
 
     size: str = "full"
@@ -45,18 +45,18 @@ class Settings:
     show: Callable[[str], None] = print_progress
 
     def pick(self, full: Value, quick: Value, tiny: Value) -> Value:
-        """The one that fits the size."""
+        """Returns the value for the current `size`."""
         return {"full": full, "quick": quick, "tiny": tiny}[self.size]
 
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What was measured of several contenders at one size.
+    """Times of several contenders at one size.
 
     Attributes:
-      size: In words.
-      seconds: A list for each contender, one entry for each round.
-      absent: Why others took no part, by name.
+      size: Description of the size.
+      seconds: Seconds per call, a list with one entry per round for each contender.
+      absent: Reasons why contenders were not measured, by name.
     """
 
     size: str
@@ -64,29 +64,29 @@ class Times:
     absent: Mapping[str, str]
 
     def timings(self) -> list[Timing]:
-        """Medians and quartiles."""
+        """Returns the median and quartiles of each contender."""
         return [Timing(self.size, name, Spread.of(s)) for name, s in self.seconds.items()]
 
     def ratio(self, goal: Goal, above: str, below: str) -> Outcome:
-        """Whether the time of `above` over that of `below` is as the goal has it."""
+        """Compares the ratio of the times of `above` and `below` with the goal."""
         for name in (above, below):
             if name in self.absent:
                 return Outcome(goal, absent=f"{name}: {self.absent[name]}")
         return Outcome(goal, harness.paired_ratio(self.seconds[above], self.seconds[below]))
 
     def share(self, part: str, whole: str) -> str:
-        """The time of one contender in percent of that of another, in words."""
+        """Formats the time of `part` as a percentage of the time of `whole`."""
         if part not in self.seconds or whole not in self.seconds:
-            return "an unknown part"
+            return "an unknown share"
         return f"{harness.paired_ratio(self.seconds[part], self.seconds[whole]).median:.0%}"
 
 
 class Arena:
-    """The processes of one case; a context manager.
+    """Context manager for the child processes of one case.
 
     Args:
-      settings: How much to measure.
-      name: Of the case, for lines on progress.
+      settings: Size and resources of the run.
+      name: Name of the case, for progress lines.
     """
 
     def __init__(self, settings: Settings, name: str):
@@ -102,35 +102,35 @@ class Arena:
         self._stack.close()
 
     def call(self, function: str, **kwargs) -> Any:
-        """What a function of `with_tensorflow` returns."""
+        """Returns the result of a function of `with_tensorflow`."""
         return self._child(_TENSORFLOW).call(function, **kwargs)
 
     def call_in_fresh_process(self, function: str, **kwargs) -> Any:
-        """The same, in a process that does nothing else."""
+        """Same as `call`, in a new process that runs nothing else."""
         with Child(_TENSORFLOW, self.settings.threads) as child:
             return child.call(function, **kwargs)
 
     def tensorflow(self, function: str, **kwargs) -> Callable[[], Turn]:
-        """A contender of `with_tensorflow`, for `measure`."""
+        """Returns a contender of `with_tensorflow`, for `measure`."""
         return lambda: self._child(_TENSORFLOW).contender(function, **kwargs)
 
     def keras(self, function: str, **kwargs) -> Callable[[], Turn]:
-        """A contender of `with_keras`, for `measure`."""
+        """Returns a contender of `with_keras`, for `measure`."""
         return lambda: self._child(_KERAS).contender(function, **kwargs)
 
     def torch(self, function: str, **kwargs) -> Callable[[], Turn]:
-        """A contender of `with_torch`, for `measure`; it may turn out to be absent."""
+        """Returns a contender of `with_torch`, for `measure`. It may be absent."""
         return lambda: self._child(_TORCH).contender(function, **kwargs)
 
     def measure(
         self, size: str, contenders: Mapping[str, Callable[[], Turn]], rounds: int, **kwargs
     ) -> Times:
-        """Lets contenders take turns.
+        """Measures contenders in turns.
 
         Args:
-          size: In words.
-          contenders: By name, from `tensorflow`, `keras` or `torch`.
-          rounds: How many.
+          size: Description of the size.
+          contenders: Results of `tensorflow`, `keras` or `torch`, by name.
+          rounds: Number of rounds.
           **kwargs: Passed to `harness.measure`.
         """
         turns, absent = {}, {}
@@ -145,7 +145,7 @@ class Arena:
         return Times(size, seconds, absent)
 
     def show(self, line: str) -> None:
-        """Shows a line on progress."""
+        """Displays a progress line."""
         self.settings.show(f"{self._name}, {line}")
 
     def _progress(self, size: str, rounds: int) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""Two charts: each number over its goal, and growth in logarithms."""
+"""Charts: margins over the goals, and time against size on logarithmic axes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from benchmarks.results import CaseResult, Curve, Outcome
 __all__ = ["draw_goals", "draw_growth"]
 
 _COLOURS = {"met": "#3a7d5c", "missed": "#c2542f"}
-_LEAST, _MOST = 0.25, 32.0  # of what is drawn; numbers beyond are cut, and written
+_LEAST, _MOST = 0.25, 32.0  # range of the bars; longer bars are clipped, labels show the value
 
 
 def draw_goals(path: pathlib.Path, results: Sequence[CaseResult]) -> None:
-    """A bar for each goal: how many times better than asked."""
+    """Draws one bar per goal: the factor by which the result is better than the goal."""
     labels, outcomes, breaks = [], [], []
     for result in results:
         breaks.append(len(labels))
@@ -52,7 +52,7 @@ def draw_goals(path: pathlib.Path, results: Sequence[CaseResult]) -> None:
 
 
 def draw_growth(path: pathlib.Path, results: Sequence[CaseResult]) -> None:
-    """Time against size, a panel for each curve."""
+    """Draws time against size, one panel per curve."""
     curves = [curve for result in results for curve in result.curves]
     columns = min(2, len(curves))
     rows = -(-len(curves) // columns)
@@ -84,7 +84,7 @@ def _panel(axis: plt.Axes, curve: Curve) -> None:
         np.array([getattr(s, name) for s in curve.seconds]) for name in ("low", "median", "high")
     )
     fitted = sizes >= curve.start
-    # The fitted line, through the middle of its points.
+    # The fitted line passes through the mean of its points.
     x = sizes[fitted]
     centre = np.exp(np.mean(np.log(middle[fitted])) - curve.slope.median * np.mean(np.log(x)))
     axis.plot(x, centre * x**curve.slope.median, color="#c2542f", linewidth=1.2, zorder=1)
@@ -100,7 +100,7 @@ def _panel(axis: plt.Axes, curve: Curve) -> None:
         )
     axis.set_xscale("log")
     axis.set_yscale("log")
-    # Whole decades, so that each panel has at least two labels.
+    # Limits at whole decades, so that each panel has at least two labels.
     axis.set_ylim(10.0 ** np.floor(np.log10(low.min())), 10.0 ** np.ceil(np.log10(high.max())))
     axis.tick_params(labelsize=8)
     axis.set_title(f"{curve.what}\nslope {curve.slope.median:.2f}", fontsize=9)

@@ -1,7 +1,7 @@
-"""Contenders take turns, so that a noisy machine is noisy to all of them.
+"""Measures contenders in turns, so that machine noise affects all of them alike.
 
-A turn is a number of calls that follow each other; its result is the time of one call. In each
-round every contender has one turn, and each round begins with another contender. Ratios are of
+A turn is a number of consecutive calls. Its result is the mean time of one call. In each round
+every contender has one turn, and each round starts with a different contender. Ratios compare
 turns of the same round.
 """
 
@@ -16,13 +16,13 @@ import numpy as np
 
 __all__ = ["Spread", "Turn", "measure", "paired_ratio", "slope", "time_calls"]
 
-# Number of calls -> seconds of one of them.
+# Number of calls -> seconds per call.
 Turn = Callable[[int], float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """Median and quartiles of `count` rounds."""
+    """Median and quartiles over `count` rounds."""
 
     median: float
     low: float
@@ -31,7 +31,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of one value for each round, at least one of them."""
+        """Summarizes one value per round. At least one value is required."""
         low, median, high = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
         return cls(median, low, high, len(values))
 
@@ -39,7 +39,7 @@ class Spread:
 def time_calls(
     call: Callable[[], object], num_calls: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Seconds that one of `num_calls` calls took, on average."""
+    """Returns the mean seconds per call over `num_calls` calls."""
     start = clock()
     for _ in range(num_calls):
         call()
@@ -57,18 +57,19 @@ def measure(
     sleep: Callable[[float], None] = time.sleep,
     on_round: Callable[[int], None] = lambda done: None,
 ) -> dict[str, list[float]]:
-    """Seconds of one call, a value for each round and contender.
+    """Measures seconds per call for each contender and round.
 
     Args:
-      contenders: A turn by name; warm: compiled, and threads started.
-      rounds: How often each of them has its turn.
-      least_seconds: How long a turn should last at least. One more call of each contender, that
-        does not count, tells how many calls that takes.
-      num_calls: In each turn, the same for all, without that one more: for calls that take long.
-      warm_up: Rounds before the first one that counts.
-      rest: Seconds before each turn, in which idle threads of the one before stop spinning.
-      sleep: How to rest.
-      on_round: Called with the number of rounds done.
+      contenders: Turns by name. They are warm: compiled, with threads started.
+      rounds: Number of turns of each contender.
+      least_seconds: Minimum duration of a turn. One trial call of each contender, which is not
+        recorded, determines the number of calls.
+      num_calls: Number of calls per turn, the same for all contenders. Skips the trial call, which
+        suits long calls.
+      warm_up: Number of rounds to run before the recorded ones.
+      rest: Seconds to wait before each turn, so that idle threads of the last turn stop spinning.
+      sleep: Function that waits for a number of seconds.
+      on_round: Called with the number of completed rounds.
 
     Returns:
       seconds: Lists of length `rounds`, by name.
@@ -92,27 +93,30 @@ def measure(
 
 
 def calls_needed(seconds: float, least_seconds: float, most: int = 1000) -> int:
-    """How many calls of `seconds` each last `least_seconds`."""
+    """Returns the number of calls of `seconds` each that take `least_seconds`, at most `most`."""
     if seconds * most <= least_seconds:
         return most
     return max(1, math.ceil(least_seconds / seconds))
 
 
 def paired_ratio(above: Sequence[float], below: Sequence[float]) -> Spread:
-    """Of `above / below`, round by round."""
+    """Returns the spread of `above / below`, paired by round."""
     return Spread.of([a / b for a, b in zip(above, below, strict=True)])
 
 
 def slope(sizes: Sequence[float], seconds: Sequence[Sequence[float]], start: float) -> Spread:
-    """Exponent of the growth of time with size: least squares in logarithms, round by round.
+    """Fits the exponent of time against size by least squares in logarithms, for each round.
 
     Args:
       sizes: Shape `[K]`.
       seconds: Shape `[K, rounds]`.
-      start: Smaller sizes are left out.
+      start: Smallest size to include.
     """
     large = [i for i, size in enumerate(sizes) if size >= start]
     if len(large) < 2:
-        raise ValueError(f"`start` is {start}, which leaves {len(large)} of `sizes` {sizes}.")
+        raise ValueError(
+            f"`start` is {start}, which leaves {len(large)} of `sizes` {sizes}. Choose a smaller "
+            "`start`, so that at least 2 sizes remain."
+        )
     x = np.log([sizes[i] for i in large])
     return Spread.of([float(np.polyfit(x, y, 1)[0]) for y in np.log([seconds[i] for i in large]).T])

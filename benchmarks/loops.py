@@ -1,8 +1,8 @@
-"""Two loops to compare the library's sampler with, written as plainly as they can be.
+"""Two simple reference loops for the library's sampler.
 
-`masked_sampler` is how one would sample p_T in TensorFlow without much thought: every lane draws
-in every round, until the last one has accepted. `bare_loop` is what cannot be avoided: candidates
-are drawn and a(z) is evaluated, and nothing is done with it.
+`masked_sampler` is a straightforward sampler of p_T in TensorFlow: all lanes draw in each iteration
+until the last lane has accepted. `bare_loop` is the minimum work: it draws candidates and evaluates
+a(z), without accepting or storing any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["bare_loop", "masked_sampler"]
 def masked_sampler(
     proposal: tfd.Distribution, accept_fn: Callable[[tf.Tensor], tf.Tensor], T: int | None
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Draws from p_T, one lane for each draw.
+    """Returns a function that draws from p_T, with one lane per draw.
 
     Args:
       proposal: Distribution with batch shape `[]`.
@@ -61,15 +61,15 @@ def masked_sampler(
 def bare_loop(
     proposal: tfd.Distribution, accept_fn: Callable[[tf.Tensor], tf.Tensor]
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Draws candidates, as cheaply as the library can, and evaluates a(z).
+    """Returns a function that draws candidates as the library does and evaluates a(z).
 
     Args:
       proposal: Distribution with batch shape `[]`.
       accept_fn: `z -> a(z)`, shape `[block]`.
 
     Returns:
-      evaluate: `(num_candidates, block, seed) -> (total, count)`: the sum of a(z), so that no
-        part of the work can be optimized away, and over how many candidates.
+      evaluate: `(num_candidates, block, seed) -> (total, count)`: the sum of a(z) and the number
+        of candidates. The sum prevents TensorFlow from optimizing the work away.
     """
 
     @tf.function(autograph=False)

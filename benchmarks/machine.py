@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""Description of the machine and the installed packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKAGES = (
 
 
 def describe(threads: int) -> dict[str, str]:
-    """Cores, processor, memory and versions; what is not installed is `"absent"`."""
+    """Returns cores, processor, memory and versions. Missing packages are `"absent"`."""
     return {
         "cores": str(cores.available()),
         "threads for each contender": str(threads),
@@ -49,7 +49,7 @@ def _memory() -> str:
 
 
 def _first(path: str, field: str) -> str:
-    """The first value of a `field: value` file."""
+    """Returns the first value of `field` in a file of `field: value` lines."""
     try:
         lines = pathlib.Path(path).read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""How much memory a piece of code takes at its peak."""
+"""Peak memory of a section of code."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _RESET = pathlib.Path("/proc/self/clear_refs")
 
 
 class Peak:
-    """Growth of resident memory from here on, at its highest."""
+    """Measures the peak growth of resident memory since construction."""
 
     def __init__(self):
         self._start = _resident()
         try:
-            _RESET.write_text("5")  # lets Linux forget the peak so far
+            _RESET.write_text("5")  # resets the peak recorded by Linux
         except OSError:
-            # The peak so far stays: growth counts from there on.
+            # The peak cannot be reset. Measure growth beyond the earlier peak.
             self._start = _highest()
 
     def growth(self) -> int:
-        """Bytes, so far."""
+        """Returns the peak growth so far, in bytes."""
         return _highest() - self._start
 
 
@@ -45,4 +45,4 @@ def _field(name: str) -> int:
     for line in _STATUS.read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise OSError(f"no {name} in {_STATUS}")
+    raise OSError(f"{_STATUS} has no field {name}.")

@@ -1,7 +1,7 @@
-"""The problem that all contenders solve, in NumPy: one set of weights for all frameworks.
+"""The problem that all contenders solve: one set of NumPy weights for all frameworks.
 
-The proposal is the standard normal in d dimensions; the acceptance network is d-100-100-1 with
-tanh, its output bias such that Z comes out as asked.
+The proposal is the standard normal in d dimensions. The acceptance network is d-100-100-1 with
+tanh. Its output bias is chosen to give the requested Z.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 __all__ = ["Problem", "make"]
 
-_NUM_DRAWS = 2**16  # behind the output bias: Z is then right to about a percent
+_NUM_DRAWS = 2**16  # for the output bias; Z is then accurate to about 1 %
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,15 +22,15 @@ class Problem:
     """A standard normal proposal and the weights of an acceptance network.
 
     Attributes:
-      layers: Kernel `[fan_in, fan_out]` and bias `[fan_out]` of each layer, `float32`; tanh
-        between them, the last one gives the logit of a(z).
+      layers: Kernel `[fan_in, fan_out]` and bias `[fan_out]` of each layer, `float32`. Hidden
+        layers apply tanh. The last layer returns the logit of a(z).
     """
 
     layers: tuple[tuple[np.ndarray, np.ndarray], ...]
 
     @property
     def d(self) -> int:
-        """Dimensions of z."""
+        """Number of dimensions of z."""
         return self.layers[0][0].shape[0]
 
     @property
@@ -49,12 +49,12 @@ class Problem:
 
 @functools.cache
 def make(d: int, z: float, hidden_units: tuple[int, ...] = (100, 100)) -> Problem:
-    """The problem in `d` dimensions with an acceptance rate of about `z`; always the same one."""
+    """Returns the problem in `d` dimensions with acceptance rate near `z`. Deterministic."""
     rng = np.random.default_rng([d, *hidden_units])
     widths = (d, *hidden_units, 1)
     layers = []
     for fan_in, fan_out in itertools.pairwise(widths):
-        # Glorot's, but with an output that spreads a(z), as training does.
+        # Glorot initialization. A larger output gain spreads a(z), as training does.
         gain = 2.0 if fan_out == 1 else 1.0
         kernel = rng.normal(size=(fan_in, fan_out)) * gain * np.sqrt(2.0 / (fan_in + fan_out))
         layers.append((kernel.astype(np.float32), np.zeros(fan_out, np.float32)))
@@ -64,7 +64,7 @@ def make(d: int, z: float, hidden_units: tuple[int, ...] = (100, 100)) -> Proble
 
 
 def _bias(logits: np.ndarray, z: float) -> float:
-    """What to add to the logits for a mean probability of `z`, by bisection."""
+    """Finds the shift of the logits that gives a mean probability of `z`, by bisection."""
     low, high = -50.0, 50.0
     for _ in range(60):
         middle = 0.5 * (low + high)

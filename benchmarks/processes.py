@@ -1,7 +1,7 @@
-"""Child processes that contenders live in.
+"""Child processes that run the contenders.
 
-TensorFlow and PyTorch have threads of their own, which would get in each other's way in one
-process. The parent imports neither; it tells a child whose turn it is, and gets seconds back.
+TensorFlow and PyTorch each have a thread pool, and the pools would compete within one process. The
+parent process imports neither. It asks a child to run a turn and receives the seconds per call.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ __all__ = ["AbsentError", "Child"]
 
 
 class AbsentError(Exception):
-    """A contender that is not installed; the message says what is missing."""
+    """Raised when a contender is not installed. The message names what is missing."""
 
 
 class Child:
-    """A process that makes contenders of one module, and runs their turns.
+    """Child process that creates the contenders of one module and runs their turns.
 
     Args:
-      module: Module of contenders: functions that return a callable without arguments, warm. Its
+      module: Module of contenders: functions that return a warm callable without arguments. Its
         `use_threads(n)` is called first.
       threads: Number of threads that the module may use.
 
     Raises:
-      AbsentError: The module, or what it needs, cannot be imported.
+      AbsentError: If the module or one of its dependencies cannot be imported.
     """
 
     def __init__(self, module: str, threads: int):
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # no lines on devices between those on progress
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # keeps device messages out of the progress lines
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, module, threads), daemon=True)
@@ -50,11 +50,11 @@ class Child:
             raise
 
     def call(self, function: str, **kwargs) -> Any:
-        """Calls a function of the module in the child; arguments and result are pickled."""
+        """Calls a function of the module in the child. Arguments and result are pickled."""
         return self._ask("call", function, kwargs)
 
     def contender(self, function: str, **kwargs) -> harness.Turn:
-        """Has the child make a contender, and returns what runs its turns."""
+        """Creates a contender in the child and returns a function that runs its turns."""
         key = self._num_made
         self._num_made += 1
         self._ask("make", key, function, kwargs)
@@ -84,18 +84,18 @@ class Child:
         except EOFError:
             self._process.join(timeout=10)
             raise RuntimeError(
-                f"A benchmark's process ended with exit code {self._process.exitcode}; -9 often "
-                "means that memory ran out."
+                f"A benchmark process ended with exit code {self._process.exitcode}. Exit code -9 "
+                "often means that memory ran out."
             ) from None
         if kind == "absent":
             raise AbsentError(answer)
         if kind == "error":
-            raise RuntimeError(f"In a benchmark's process:\n{answer}")
+            raise RuntimeError(f"A benchmark process raised an error:\n{answer}")
         return answer
 
 
 def _serve(pipe, module_name: str, threads: int) -> None:
-    """What the child does until the pipe is closed."""
+    """Answers requests in the child until the pipe is closed."""
     try:
         with _quiet():
             module = importlib.import_module(module_name)
@@ -123,7 +123,7 @@ def _serve(pipe, module_name: str, threads: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what libraries write to stderr as they are loaded, such as that there is no GPU."""
+    """Hides messages that libraries write to stderr on import, such as a missing GPU."""
     stderr = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
