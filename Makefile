@@ -12,7 +12,7 @@ BENCH ?=
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
-	@echo "make bench   speed beside what one would use instead, into out/benchmarks;"
+	@echo "make bench   speed and memory against alternatives, into out/benchmarks;"
 	@echo "             BENCH=--quick for a look, BENCH=--list for the cases"
 	@echo "make test    the test suite, with branch coverage of the library"
 	@echo "make lint    lint, format and type check"

@@ -1,4 +1,4 @@
-"""Results as Markdown and JSON: ratios first, every goal marked."""
+"""Writes results as Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -15,53 +15,51 @@ _MARKS = {"met": "met", "missed": "**missed**", "absent": "absent"}
 
 
 def markdown(results: Sequence[CaseResult], machine: Mapping[str, str], size: str) -> str:
-    """The whole report."""
+    """Returns the complete report."""
     parts = ["# Benchmarks", summary(results)]
     if size != "full":
-        parts.append(
-            f"This was a {size} run: sizes are smaller and rounds fewer than they should be."
-        )
+        parts.append(f"This is a {size} run, with smaller sizes and fewer rounds than a full run.")
     parts += [goals_table(results), *_bounds(results)]
-    parts.append("![Each number over its goal](goals.png)")
+    parts.append("![Margins over the goals](goals.png)")
     if any(result.curves for result in results):
         parts.append("![Growth of time with size](growth.png)")
-    parts.append("Numbers are medians over rounds, with quartiles; ratios are of the same round.")
-    about = tables.markdown(["what", "value"], [list(pair) for pair in machine.items()])
+    parts.append("Values are medians over rounds, with quartiles. Ratios are paired by round.")
+    about = tables.markdown(["property", "value"], [list(pair) for pair in machine.items()])
     parts += ["## Machine", about]
     parts += [_case(result) for result in results]
     return "\n\n".join(parts) + "\n"
 
 
 def summary(results: Sequence[CaseResult]) -> str:
-    """How many goals were met, in one line."""
+    """Returns the number of goals met, missed and not measured, in one line."""
     statuses = [outcome.status for result in results for outcome in result.outcomes]
     counts = {status: statuses.count(status) for status in ("met", "missed", "absent")}
     return (
         f"{counts['met']} of {len(statuses)} goals met, {counts['missed']} missed, "
-        f"{counts['absent']} without a contender."
+        f"{counts['absent']} not measured."
     )
 
 
 def goals_table(results: Sequence[CaseResult]) -> str:
-    """A row for each goal."""
+    """Returns a table with one row per goal."""
     rows = [
         [result.name, outcome.goal.what, *_value(outcome), str(outcome.goal), _mark(outcome)]
         for result in results
         for outcome in result.outcomes
     ]
-    return tables.markdown(["case", "number", "median", "quartiles", "goal", ""], rows)
+    return tables.markdown(["case", "quantity", "median", "quartiles", "goal", "status"], rows)
 
 
 def write_json(
     path: pathlib.Path, results: Sequence[CaseResult], machine: Mapping[str, str], size: str
 ) -> None:
-    """Everything, for programs to read."""
+    """Writes all results as JSON."""
     content = {"machine": dict(machine), "size": size, "cases": [r.to_json() for r in results]}
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: pathlib.Path) -> tuple[list[CaseResult], dict[str, str], str]:
-    """What `write_json` wrote."""
+    """Reads the results, machine and size that `write_json` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
     cases = [CaseResult.from_json(case) for case in content["cases"]]
     return cases, content["machine"], content["size"]
@@ -79,14 +77,14 @@ def _mark(outcome: Outcome) -> str:
 
 
 def _bounds(results: Sequence[CaseResult]) -> list[str]:
-    """What bounds the goals that were missed, where it is known."""
+    """Lists known causes of missed goals."""
     lines = [
         f"- {result.name}, {outcome.goal.what}: {outcome.goal.bounded_by}"
         for result in results
         for outcome in result.outcomes
         if outcome.status == "missed" and outcome.goal.bounded_by
     ]
-    return ["What bounds the goals that were missed:", "\n".join(lines)] if lines else []
+    return ["What limits the missed goals:", "\n".join(lines)] if lines else []
 
 
 def _case(result: CaseResult) -> str:
@@ -101,8 +99,7 @@ def _case(result: CaseResult) -> str:
             for size, seconds in zip(curve.sizes, curve.seconds, strict=True)
         ]
         parts.append(
-            f"{curve.what}: slope {curve.slope.median:.2f} "
-            f"from {curve.axis} = {curve.start:,.0f} on."
+            f"{curve.what}: slope {curve.slope.median:.2f} for {curve.axis} ≥ {curve.start:,.0f}."
         )
         parts.append(tables.markdown([curve.axis, "median", "quartiles"], rows))
     return "\n\n".join(parts)
@@ -118,5 +115,5 @@ def _amounts(timing: Timing) -> tuple[str, str]:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, without an exponent for what is large."""
+    """Formats three significant digits. Large values have no exponent."""
     return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""What a benchmark found: goals, met or missed, and the times behind them."""
+"""Results of a benchmark: goals, outcomes and measurements."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["CaseResult", "Curve", "Goal", "Outcome", "Timing"]
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What is asked of a number.
+    """Bounds on a measured quantity.
 
     Attributes:
-      what: The number, in words.
-      at_least: Its lower bound, if any.
-      at_most: Its upper bound, if any.
-      unit: Follows the number: `"x"` for ratios.
-      bounded_by: What stands in the way of a goal that is missed; shown only then.
+      what: Description of the quantity.
+      at_least: Lower bound, if any.
+      at_most: Upper bound, if any.
+      unit: Unit of the quantity, `"x"` for ratios.
+      bounded_by: Known cause if the goal is missed. The report shows it only in that case.
     """
 
     what: str
@@ -33,18 +33,18 @@ class Goal:
 
     @property
     def suffix(self) -> str:
-        """The unit as it follows a number."""
+        """Returns the unit as printed after a number."""
         return self.unit if self.unit in ("x", "%", "") else f" {self.unit}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A goal and what was found.
+    """A goal and its measured value.
 
     Attributes:
-      goal: What was asked.
-      value: What was found; the median decides.
-      absent: Why there is no value.
+      goal: Bounds on the value.
+      value: Measured value. The median decides whether the goal is met.
+      absent: Reason why there is no value.
     """
 
     goal: Goal
@@ -53,33 +53,33 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """`"met"`, `"missed"` or `"absent"`."""
+        """Returns `"met"`, `"missed"` or `"absent"`."""
         if self.value is None:
             return "absent"
         return "met" if self.margin >= 1.0 else "missed"
 
     @property
     def margin(self) -> float:
-        """How many times better than asked; the goal is met from 1 on."""
+        """Factor by which the value is better than the goal. At least 1 if the goal is met."""
         if self.value is None:
-            raise ValueError(f"There is no value of {self.goal.what!r}: {self.absent}")
+            raise ValueError(f"{self.goal.what!r} has no value: {self.absent}")
         value, margins = self.value.median, []
         if self.goal.at_least is not None:
             margins.append(value / self.goal.at_least)
         if self.goal.at_most is not None:
-            # Where less is better, nothing at all is best.
+            # A value of 0 or less is the best possible under an upper bound.
             margins.append(self.goal.at_most / value if value > 0 else float("inf"))
         return min(margins)
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """How long, or how much, one contender took at one size.
+    """Time or memory of one contender at one size.
 
     Attributes:
-      size: In words.
-      contender: Its name.
-      value: In `unit`.
+      size: Description of the size.
+      contender: Name of the contender.
+      value: Measured value, in `unit`.
       unit: `"s"` or `"MB"`.
     """
 
@@ -91,15 +91,15 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """How time grows with a size.
+    """Time as a function of size.
 
     Attributes:
-      what: What was timed.
-      axis: What the size is.
-      sizes: In rising order.
-      seconds: One for each size.
-      start: From here on the slope was fitted.
-      slope: In logarithms of both.
+      what: Description of the task.
+      axis: Name of the size.
+      sizes: Sizes in increasing order.
+      seconds: Times, one entry per size.
+      start: Smallest size in the fit of the slope.
+      slope: Slope of log time against log size.
     """
 
     what: str
@@ -112,15 +112,15 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class CaseResult:
-    """All that a case found.
+    """All results of a case.
 
     Attributes:
-      name: Of the case.
-      title: What was compared, in one line.
-      outcomes: The goals.
-      timings: What is behind them.
-      curves: Growth.
-      notes: What a reader should know to judge the numbers.
+      name: Name of the case.
+      title: Description of the comparison, in one line.
+      outcomes: Goals and their values.
+      timings: Measurements of the contenders.
+      curves: Times as functions of size.
+      notes: Conditions of the measurement.
     """
 
     name: str
@@ -131,7 +131,7 @@ class CaseResult:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> dict:
-        """Plain dictionaries and lists; each outcome with its `status`."""
+        """Converts to plain dictionaries and lists. Each outcome includes its `status`."""
         plain = dataclasses.asdict(self)
         for outcome, entry in zip(self.outcomes, plain["outcomes"], strict=True):
             entry["status"] = outcome.status
@@ -139,7 +139,7 @@ class CaseResult:
 
     @classmethod
     def from_json(cls, plain: dict) -> CaseResult:
-        """What `to_json` was made from."""
+        """Restores a result from the output of `to_json`."""
         return cls(
             name=plain["name"],
             title=plain["title"],

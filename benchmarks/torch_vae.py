@@ -1,4 +1,4 @@
-"""The VAE of the examples and its two priors in PyTorch, written as one would there."""
+"""The VAE of the examples and its two priors in idiomatic PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["VAE", "ResampledPrior", "StandardPrior", "log_normal"]
 
 
 def mlp(*widths: int) -> nn.Sequential:
-    """Linear layers with tanh between them."""
+    """Returns linear layers with tanh between them."""
     layers = []
     for fan_in, fan_out in itertools.pairwise(widths):
         linear = nn.Linear(fan_in, fan_out)
@@ -24,15 +24,15 @@ def mlp(*widths: int) -> nn.Sequential:
 
 
 def log_normal(noise: torch.Tensor) -> torch.Tensor:
-    """Log density of the standard normal, over the last axis."""
+    """Returns the log density of the standard normal over the last axis."""
     return -0.5 * (noise.square().sum(-1) + noise.shape[-1] * math.log(2.0 * math.pi))
 
 
 class StandardPrior(nn.Module):
-    """The standard normal."""
+    """Standard normal prior."""
 
     def forward(self, z: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
-        """Log density, shape `[N]`, of `z` of shape `[N, d]`."""
+        """Returns the log density, shape `[N]`, of `z` of shape `[N, d]`."""
         return log_normal(z)
 
 
@@ -40,10 +40,10 @@ class ResampledPrior(nn.Module):
     """p_T over a standard normal, trained by Algorithm 1 of the paper.
 
     Args:
-      d: Dimensions.
-      hidden_units: Of the acceptance network.
-      num_samples: Proposals for each estimate of Z.
-      decay: Of the moving average of Z.
+      d: Number of dimensions.
+      hidden_units: Widths of the hidden layers of the acceptance network.
+      num_samples: Number of proposals for each estimate of Z.
+      decay: Decay of the moving average of Z.
       T: Truncation.
     """
 
@@ -54,16 +54,16 @@ class ResampledPrior(nn.Module):
         self.register_buffer("log_z", None)
 
     def forward(self, z: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
-        """Log density, shape `[N]`; updates the average.
+        """Returns the log density, shape `[N]`, and updates the moving average of Z.
 
         Args:
-          z: From the encoder, shape `[N, d]`.
-          log_q: Its log density there, shape `[N]`.
+          z: Samples of the encoder, shape `[N, d]`.
+          log_q: Log density of the encoder at `z`, shape `[N]`.
         """
         return self.log_prob(z, log_q, torch.randn(self.num_samples, z.shape[-1]))
 
     def log_prob(self, z: torch.Tensor, log_q: torch.Tensor, proposals: torch.Tensor):
-        """The same, with given proposals, shape `[S, d]`."""
+        """Same as `forward`, with given proposals of shape `[S, d]`."""
         num_points, S = len(z), len(proposals)
         log_pi = log_normal(z)
         logits = self.network(torch.cat([z, proposals]))[:, 0]
@@ -77,7 +77,7 @@ class ResampledPrior(nn.Module):
                 self.log_z + math.log(self.decay), smooth + math.log1p(-self.decay)
             )
         self.log_z = torch.logsumexp(smooth, 0) - math.log(num_points)
-        # The value of the average, the gradient of the current estimate.
+        # Forward: the moving average. Backward: the gradient of the current estimate.
         log_z = smooth + (current.detach() - smooth).exp() * (current - current.detach())
         log_z = log_z.clamp(max=-1e-6)
         log_alpha = (self.T - 1) * torch.log(-torch.expm1(log_z))
@@ -86,11 +86,11 @@ class ResampledPrior(nn.Module):
 
 
 class VAE(nn.Module):
-    """784-300-300-d and d-300-300-784, tanh, Bernoulli pixels.
+    """VAE with layers 784-300-300-d and d-300-300-784, tanh, and Bernoulli pixels.
 
     Args:
-      prior: `(z, log_q) -> log_p`.
-      d: Dimensions of the latent.
+      prior: Module that maps `(z, log_q)` to `log_p`.
+      d: Number of latent dimensions.
     """
 
     def __init__(self, prior: nn.Module, d: int = 50):
@@ -100,7 +100,7 @@ class VAE(nn.Module):
         self.decoder = mlp(d, 300, 300, 784)
 
     def loss(self, x: torch.Tensor, kl_weight: float) -> torch.Tensor:
-        """Minus the evidence lower bound, the KL term weighted, for `x` of shape `[N, 784]`."""
+        """Returns the negative ELBO with a weighted KL term, for `x` of shape `[N, 784]`."""
         loc, log_scale = self.encoder(x).chunk(2, dim=-1)
         noise = torch.randn_like(loc)
         z = loc + log_scale.exp() * noise

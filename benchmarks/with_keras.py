@@ -1,6 +1,6 @@
-"""Contenders that train the VAE of the examples, with threads as the examples have them.
+"""Contenders that train the VAE of the examples, with the thread settings of the examples.
 
-Each function returns a callable without arguments, warm: its graph is traced.
+Each contender is a function that returns a callable without arguments, with its graph traced.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _WARM_UP_STEPS = 50
 
 
 def use_threads(threads: int) -> None:
-    """To be called before anything is computed."""
+    """Sets the number of threads. Call this before any computation."""
     cores.share(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
 def vae(prior: str) -> models.LatentVariableModel:
-    """The VAE of the examples, as they train it."""
+    """Returns the VAE of the examples, compiled for training."""
     return build(Config("mnist", "vae", PriorConfig(prior), steps=10**5))
 
 
 def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
-    """`steps` steps of training with Keras `fit`.
+    """Trains for `steps` steps with Keras `fit`.
 
     Args:
       prior: `"standard"` or `"lars"`.
-      steps: Of one call; a multiple of 50.
-      pipeline: Whether batches come from the data pipeline of the examples, or are one tensor.
+      steps: Number of steps per call, a multiple of 50.
+      pipeline: Whether to use the data pipeline of the examples. Otherwise one batch is repeated.
     """
     model = vae(prior)
     one_batch = untuned(tf.data.Dataset.from_tensors(_batch()).repeat())
@@ -57,12 +57,12 @@ def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:
 
 
 def train_by_hand(*, prior: str, steps: int, keras_step: bool = False) -> Call:
-    """The same with a loop of one's own, over the data pipeline of the examples.
+    """Trains with a hand-written loop over the data pipeline of the examples.
 
     Args:
       prior: `"standard"` or `"lars"`.
-      steps: Of one call.
-      keras_step: Whether each step is Keras's `train_step`, with its metrics.
+      steps: Number of steps per call.
+      keras_step: Whether each step calls Keras's `train_step`, which updates metrics.
     """
     model = vae(prior)
     batches = _pipeline(steps)
@@ -89,7 +89,7 @@ def train_by_hand(*, prior: str, steps: int, keras_step: bool = False) -> Call:
 
 
 def acceptance_alone(*, steps: int, d: int = 50, S: int = 1024, batch: int = 128) -> Call:
-    """What LARS adds to a step: `S` proposals, and a(z) of them and of a batch, with gradients."""
+    """Runs the work that LARS adds to a step: `S` proposals, a(z) and its gradients."""
     network = tfp_lars.AcceptanceNetwork()
     network.build((None, d))
     weights = [v.value for v in network.trainable_variables]
@@ -103,7 +103,7 @@ def acceptance_alone(*, steps: int, d: int = 50, S: int = 1024, batch: int = 128
                 loss = tf.reduce_sum(
                     tf.math.log_sigmoid(network.logits(tf.concat([z, draws], axis=0)))
                 )
-            # Summed up, so that no part of the work can be optimized away.
+            # The sum prevents TensorFlow from optimizing the work away.
             return i + 1, total + tf.add_n([tf.reduce_sum(g) for g in tape.gradient(loss, weights)])
 
         return tf.while_loop(lambda i, _: i < steps, step, [tf.constant(0), tf.constant(0.0)])
@@ -114,12 +114,12 @@ def acceptance_alone(*, steps: int, d: int = 50, S: int = 1024, batch: int = 128
 
 
 def _batch() -> tf.Tensor:
-    """A batch of images of 0 and 1, as many white pixels as in MNIST."""
+    """Returns a batch of random binary images with the share of white pixels of MNIST."""
     return tf.constant(np.float32(np.random.default_rng(0).random((128, 28, 28)) < 0.13))
 
 
 def _pipeline(steps: int) -> tf.data.Dataset:
-    """What the examples feed to `fit`, on made-up images of MNIST's number and size."""
+    """Returns the data pipeline of the examples on random images in the shape of MNIST."""
     grey = np.random.default_rng(0).integers(0, 256, (50_000, 28, 28), np.uint8)
     images = datasets.Images("mnist", grey, grey[:0], grey[:0], dynamic=True, source="made up")
     return training_batches(images, batch_size=128, seed=0, start=0, stop=steps)

@@ -1,6 +1,6 @@
-"""Contenders in TensorFlow: the library, through its public names, and the loops of `loops`.
+"""Contenders in TensorFlow: the public API of the library, and the loops of `loops`.
 
-Each function returns a callable without arguments, warm: its graph is traced.
+Each contender is a function that returns a callable without arguments, with its graph traced.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = [
 Call = Callable[[], object]
 
 _BLOCKS = (1024, 2048, 4096, 8192, 16384)
-_WARM_UP = 100  # draws; graphs take their number as a tensor
+_WARM_UP = 100  # draws; the graph takes the number of draws as a tensor
 
 
 def use_threads(threads: int) -> None:
-    """To be called before anything is computed."""
+    """Sets the number of threads. Call this before any computation."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
 def resampled(p: problem.Problem, T: int | None = 100, **kwargs) -> tfp_lars.Resampled:
-    """The library's distribution of a problem."""
+    """Returns the library's distribution for a problem."""
     network = tfp_lars.AcceptanceNetwork(p.hidden_units)
     network.build((None, p.d))
     network.set_weights([array for layer in p.layers for array in layer])
@@ -49,7 +49,7 @@ def resampled(p: problem.Problem, T: int | None = 100, **kwargs) -> tfp_lars.Res
 
 
 def acceptance(p: problem.Problem) -> Callable[[tf.Tensor], tf.Tensor]:
-    """a(z) of a problem, shape `[N]`, in nothing but TensorFlow."""
+    """Returns a(z) of a problem, shape `[N]`, in plain TensorFlow."""
     layers = [(tf.Variable(kernel), tf.Variable(bias)) for kernel, bias in p.layers]
 
     def accept(z):
@@ -63,7 +63,7 @@ def acceptance(p: problem.Problem) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def draws(*, n: int, T: int | None, d: int, z: float) -> Call:
-    """`n` draws, each time with another seed."""
+    """Draws `n` times with `Resampled.sample`, with a new seed for each call."""
     dist = resampled(problem.make(d, z), T)
     dist.sample(min(n, _WARM_UP), seed=0)
     seeds = itertools.count(1)
@@ -71,7 +71,7 @@ def draws(*, n: int, T: int | None, d: int, z: float) -> Call:
 
 
 def masked_draws(*, n: int, T: int | None, d: int, z: float) -> Call:
-    """The same with lanes that wait for each other."""
+    """Draws `n` times with `loops.masked_sampler`."""
     p = problem.make(d, z)
     sample = loops.masked_sampler(tfp_lars.proposals.standard_normal(d), acceptance(p), T)
     sample(tf.constant(min(n, _WARM_UP)), tf.constant([0, 0]))
@@ -80,7 +80,7 @@ def masked_draws(*, n: int, T: int | None, d: int, z: float) -> Call:
 
 
 def num_candidates(*, n: int, T: int | None, d: int, z: float, num_seeds: int = 8) -> int:
-    """How many candidates `n` draws of the library take, on average."""
+    """Returns the mean number of candidates for `n` draws of the library."""
     dist = resampled(problem.make(d, z), T)
     totals = [
         np.sum(dist.sample_with_attempts(n, seed=seed)[1].numpy(), dtype=np.int64)
@@ -90,7 +90,7 @@ def num_candidates(*, n: int, T: int | None, d: int, z: float, num_seeds: int = 
 
 
 def best_block(*, candidates: int, d: int, z: float) -> int:
-    """The block size with which the bare loop is fastest."""
+    """Returns the block size for which the bare loop is fastest."""
     evaluate = _bare(d, z)
     count = tf.constant(min(candidates, 2**17))
 
@@ -105,7 +105,7 @@ def best_block(*, candidates: int, d: int, z: float) -> int:
 
 
 def bare_candidates(*, candidates: int, block: int, d: int, z: float) -> Call:
-    """As many candidates drawn and evaluated, in blocks, without a sampler around it."""
+    """Draws and evaluates candidates in blocks, without a sampler."""
     evaluate = _bare(d, z)
     evaluate(tf.constant(block), tf.constant(block), tf.constant([0, 0]))
     count, block, seeds = tf.constant(candidates), tf.constant(block), itertools.count(1)
@@ -118,7 +118,7 @@ def _bare(d: int, z: float):
 
 
 def log_prob(*, batch: int, T: int, d: int, z: float) -> Call:
-    """Log density of a batch, Z fixed."""
+    """Computes the log density of a batch, with a fixed Z."""
     dist = resampled(problem.make(d, z), T).freeze(np.log(z))
     compiled = tf.function(dist.log_prob)
     x = tf.constant(np.random.default_rng(0).normal(size=(batch, d)).astype(np.float32))
@@ -127,7 +127,7 @@ def log_prob(*, batch: int, T: int, d: int, z: float) -> Call:
 
 
 def empty_function(*, batch: int, d: int) -> Call:
-    """A `tf.function` that does nothing, called with a batch."""
+    """Calls an empty `tf.function` with a batch."""
     compiled = tf.function(tf.identity)
     x = tf.zeros([batch, d])
     compiled(x)
@@ -135,7 +135,7 @@ def empty_function(*, batch: int, d: int) -> Call:
 
 
 def estimate(*, num_samples: int, d: int, z: float) -> Call:
-    """Z from `num_samples` proposals."""
+    """Estimates Z from `num_samples` proposals."""
     dist = resampled(problem.make(d, z))
     tfp_lars.estimate_log_normalizer(dist, _WARM_UP, seed=0)
     seeds = itertools.count(1)
@@ -143,16 +143,16 @@ def estimate(*, num_samples: int, d: int, z: float) -> Call:
 
 
 def memory_of_draws(*, n: int, d: int, z: float) -> tuple[int, int]:
-    """Bytes by which memory grew at its peak while drawing, and bytes of the draws."""
+    """Returns the peak growth of memory during sampling and the size of the draws, in bytes."""
     dist = resampled(problem.make(d, z))
-    dist.sample(100_000, seed=0)  # as many blocks as it takes to see their memory at its most
+    dist.sample(100_000, seed=0)  # enough blocks to reach their peak memory
     peak = peak_memory.Peak()
     result = dist.sample(n, seed=1)
     return peak.growth(), int(np.prod(result.shape)) * result.dtype.size
 
 
 def memory_of_estimate(*, num_samples: int, d: int, z: float) -> int:
-    """Bytes by which memory grew at its peak while estimating Z."""
+    """Returns the peak growth of memory during the estimate of Z, in bytes."""
     dist = resampled(problem.make(d, z, hidden_units=(10, 10)))
     tfp_lars.estimate_log_normalizer(dist, 10**5, seed=0)
     peak = peak_memory.Peak()

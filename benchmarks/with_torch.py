@@ -1,7 +1,7 @@
-"""Contenders in PyTorch: glasflow's `ResampledGaussian`, and a VAE written by hand.
+"""Contenders in PyTorch: glasflow's `ResampledGaussian`, and a hand-written VAE.
 
-Each function returns a callable without arguments, warm. glasflow is imported only where it is
-used, so that PyTorch alone can take part.
+Each contender is a function that returns a warm callable without arguments. glasflow is imported
+only where it is used, so that training can be compared without it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Call = Callable[[], object]
 
 
 def use_threads(threads: int) -> None:
-    """To be called before anything is computed."""
+    """Sets the number of threads. Call this before any computation."""
     torch.set_num_threads(threads)
 
 
 def acceptance(p: problem.Problem) -> nn.Sequential:
-    """a(z) of a problem, shape `[N, 1]`."""
+    """Returns a(z) of a problem, shape `[N, 1]`."""
     layers = []
     for kernel, bias in p.layers:
         linear = nn.Linear(*kernel.shape)
@@ -38,16 +38,16 @@ def acceptance(p: problem.Problem) -> nn.Sequential:
 
 
 def resampled(p: problem.Problem, T: int, z: float) -> nn.Module:
-    """Glasflow's distribution of a problem, in evaluation mode with a fixed Z."""
+    """Returns glasflow's distribution for a problem, in evaluation mode with a fixed Z."""
     from glasflow.distributions import ResampledGaussian
 
     dist = ResampledGaussian(p.d, acceptance(p), truncation=T).eval()
-    dist.norm = torch.tensor(z)  # as `estimate_normalisation_constant` leaves it
+    dist.norm = torch.tensor(z)  # same type as `estimate_normalisation_constant` sets
     return dist
 
 
 def draws(*, n: int, T: int, d: int, z: float) -> Call:
-    """`n` draws."""
+    """Draws `n` times."""
     dist = resampled(problem.make(d, z), T, z)
 
     @torch.no_grad()
@@ -60,7 +60,7 @@ def draws(*, n: int, T: int, d: int, z: float) -> Call:
 
 
 def log_prob(*, batch: int, T: int, d: int, z: float) -> Call:
-    """Log density of a batch, Z fixed."""
+    """Computes the log density of a batch, with a fixed Z."""
     dist = resampled(problem.make(d, z), T, z)
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(batch, d)).astype(np.float32))
 
@@ -73,11 +73,11 @@ def log_prob(*, batch: int, T: int, d: int, z: float) -> Call:
 
 
 def train(*, prior: str, steps: int) -> Call:
-    """`steps` steps of training of the VAE, `prior` being `"standard"` or `"lars"`."""
+    """Trains the VAE for `steps` steps. `prior` is `"standard"` or `"lars"`."""
     torch.manual_seed(0)
     priors = {"standard": torch_vae.StandardPrior, "lars": lambda: torch_vae.ResampledPrior(50)}
     model = torch_vae.VAE(priors[prior]())
-    # Fused: one kernel for all weights.
+    # The fused optimizer updates all weights in one kernel.
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     x = torch.from_numpy(np.float32(np.random.default_rng(0).random((128, 784)) < 0.13))
     step = itertools.count(1)

@@ -1,4 +1,4 @@
-"""Fixed seeds, and an option to see how lucky they are."""
+"""Fixed seeds, and an option to vary them."""
 
 import os
 
@@ -15,17 +15,17 @@ def pytest_addoption(parser):
         type=int,
         default=0,
         metavar="N",
-        help="added to the seed of every test that takes one; 0 is the seed that is kept",
+        help="offset added to the seeds of all tests (default: 0)",
     )
 
 
 @pytest.fixture
 def seed(request):
-    """The seed of a statistical test."""
+    """Seed for a statistical test."""
     return 20_190_416 + request.config.getoption("--vary-seed")
 
 
 @pytest.fixture(autouse=True)
 def _seed_everything(request):
-    """Networks start from the same weights, whichever tests run before."""
+    """Makes initial weights independent of the tests that ran before."""
     set_random_seed(1 + request.config.getoption("--vary-seed"))

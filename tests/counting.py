@@ -1,4 +1,4 @@
-"""A proposal that tells how much was drawn from it."""
+"""A proposal that counts its draws."""
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -7,7 +7,7 @@ tfd = tfp.distributions
 
 
 class CountingNormal(tfd.Normal):
-    """A standard Normal that notes how many are drawn from it at a time, in graphs too."""
+    """Normal distribution that counts its calls and draws, also in graphs."""
 
     def __init__(self, loc=0.0, scale=1.0):
         super().__init__(loc, scale)

@@ -1,4 +1,4 @@
-"""Python processes for tests that need one of their own."""
+"""Python processes for tests that need a separate one."""
 
 import os
 import subprocess
@@ -7,11 +7,11 @@ import textwrap
 
 
 def run_python(code: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
-    """Runs `code` in a new Python process and returns what it printed.
+    """Runs `code` in a new Python process and returns the completed process.
 
     Args:
       code: Python source; common indentation is removed.
-      check: Whether a non-zero exit code fails the test, with the process's output.
+      check: Whether a non-zero exit code fails the test and shows the output of the process.
       **environment: Environment variables to set.
     """
     process = subprocess.run(

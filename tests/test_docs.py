@@ -1,4 +1,4 @@
-"""README and docs: their Python code runs, their links lead somewhere."""
+"""Tests that the Python code in README and docs runs and that links are valid."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_code_runs(page, tmp_path, monkeypatch):
-    """The blocks of a page run one after the other, as a reader would run them."""
+    """The code blocks of a page run in order, in one namespace."""
     monkeypatch.chdir(tmp_path)
     names = {}
     for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):

@@ -1,4 +1,4 @@
-"""The cases, by name, in the order in which they run.
+"""Benchmark cases by name, in the order in which they run.
 
 A case is a module with a function `run(settings)` that returns a `results.CaseResult`.
 """

@@ -1,4 +1,4 @@
-"""Truncated draws: the library, glasflow, and lanes that wait for each other."""
+"""Truncated draws: the library, glasflow and a masked loop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OURS, MASKED, GLASFLOW = "tfp_lars", "masked loop", "glasflow"
 D, Z, T = 50, 0.015, 100
 BOUNDED_BY = MappingProxyType(
     {
-        GLASFLOW: "TensorFlow's normal numbers and matrix products: the case `limit` shows how "
-        "little the draws take beyond their candidates alone."
+        GLASFLOW: "TensorFlow's normal random numbers and matrix products. The case `limit` shows "
+        "that draws take little more time than their candidates alone."
     }
 )
 
 
 def run(settings: Settings) -> CaseResult:
-    """`n` draws from d=50, Z of about 0.015, T=100."""
+    """Measures `n` draws with d=50, Z ≈ 0.015 and T=100."""
     rounds = settings.pick(
         full={1: 21, 100: 21, 1000: 11, 10_000: 5, 100_000: 3},
         quick={1: 5, 100: 3, 1000: 3, 10_000: 1},
@@ -29,9 +29,9 @@ def run(settings: Settings) -> CaseResult:
         "draws",
         f"Draws, d={D}, a = {D}-100-100-1, Z ≈ {Z}, T={T}",
         notes=[
-            "tfp_lars: an eager call of `sample(n, seed=...)`, another seed each time. glasflow: "
-            "`ResampledGaussian.sample(n)` in evaluation mode under `no_grad`. Masked loop: one "
-            "`tf.function` in which all n lanes draw in each round, until the last has accepted.",
+            "tfp_lars: an eager call of `sample(n, seed=...)` with a new seed for each call. "
+            "glasflow: `ResampledGaussian.sample(n)` in evaluation mode under `no_grad`. Masked "
+            "loop: one `tf.function` in which all n lanes draw until the last one has accepted.",
         ],
     )
     with Arena(settings, result.name) as arena:
@@ -48,7 +48,7 @@ def run(settings: Settings) -> CaseResult:
 def compare(
     arena: Arena, n: int, rounds: int, *, z: float, T: int | None, glasflow_T: int
 ) -> Times:
-    """Times of the three contenders for `n` draws."""
+    """Measures the three contenders for `n` draws."""
     problem = {"n": n, "d": D, "z": z}
     return arena.measure(
         f"n = {n:,}",
@@ -58,7 +58,7 @@ def compare(
             GLASFLOW: arena.torch("draws", T=glasflow_T, **problem),
         },
         rounds,
-        # Calls that take long need no repetition, and a trial would take as long again.
+        # Long calls need no repetition, and a trial call would double their time.
         num_calls=1 if n * min(T or 1e9, 1.0 / z) > 2e5 else None,
     )
 
@@ -66,12 +66,12 @@ def compare(
 def outcomes(
     times: Times, goals: dict[str, float], bounded_by: Mapping[str, str] = BOUNDED_BY
 ) -> list[Outcome]:
-    """How many times as fast as others the library is.
+    """Returns the speed of the library relative to other contenders.
 
     Args:
-      times: From `compare`.
-      goals: Lower bounds, by name of the other.
-      bounded_by: What stands in the way of those that may be missed, by name of the other.
+      times: Result of `compare`.
+      goals: Lower bounds on the relative speed, by name of the other contender.
+      bounded_by: Known causes of missed goals, by name of the other contender.
     """
     return [
         times.ratio(

@@ -1,4 +1,4 @@
-"""How the library's time grows with the size of the task."""
+"""Growth of the library's time with the size of the task."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from benchmarks.results import CaseResult, Curve, Goal, Outcome
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One of the sizes, and how to time a task of that size.
+    """A size that varies, and the task to time.
 
     Attributes:
-      what: The task.
-      axis: The size.
-      contender: Of `with_tensorflow`.
-      arguments: Of the contender, one dictionary for each size.
-      sizes: In rising order.
-      start: From here on fixed costs no longer matter.
+      what: Description of the task.
+      axis: Name of the size.
+      contender: Name of a contender in `with_tensorflow`.
+      arguments: Arguments of the contender, one dictionary per size.
+      sizes: Sizes in increasing order.
+      start: Smallest size at which fixed costs are negligible.
       goal: Bounds on the slope.
     """
 
@@ -40,7 +40,7 @@ AT_MOST_LINEAR = {"at_most": 1.15}
 
 
 def axes(settings: Settings) -> list[Axis]:
-    """Draws against n, 1/Z and d, and the estimate of Z against S."""
+    """Returns the axes: n, 1/Z and d for draws, S for the estimate of Z."""
     n = settings.pick(
         (1, 10, 100, 1000, 3000, 10_000, 30_000), (10, 100, 1000, 10_000), (10, 20, 40)
     )
@@ -92,16 +92,16 @@ def axes(settings: Settings) -> list[Axis]:
 
 
 def run(settings: Settings) -> CaseResult:
-    """Times at rising sizes, in turns, and the slope of their logarithms."""
+    """Measures times at increasing sizes and fits the slope in logarithms."""
     rounds = settings.pick(full=3, quick=1, tiny=1)
     result = CaseResult(
         "growth",
         "Growth of the library's time with the size of the task",
         notes=[
-            "The slope of time against size in logarithms, fitted where fixed costs no longer "
-            "matter (filled dots). 1 is linear. In d only the first layer and the proposal grow, "
-            "the 100 x 100 layer does not: there the law is a constant and a linear part, and the "
-            "goal is at most linear.",
+            "Slopes of log time against log size, fitted where fixed costs are negligible (filled "
+            "dots). A slope of 1 is linear growth. With d, only the first layer and the proposal "
+            "grow, not the 100 x 100 layer. The time is therefore a constant plus a linear term, "
+            "and the goal is growth that is at most linear.",
         ],
     )
     with Arena(settings, result.name) as arena:

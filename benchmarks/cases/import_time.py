@@ -1,4 +1,4 @@
-"""What `import tfp_lars` takes once TensorFlow and TFP are there."""
+"""Time of `import tfp_lars` after TensorFlow, TFP and Keras are imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.arena import Settings
 from benchmarks.harness import Spread
 from benchmarks.results import CaseResult, Goal, Outcome, Timing
 
-# TFP and Keras load their parts when they are first used.
+# TFP and Keras load their submodules lazily, on first use.
 _CODE = """
 import time
 start = time.perf_counter()
@@ -24,10 +24,10 @@ print(middle - start, time.perf_counter() - middle)
 
 
 def run(settings: Settings) -> CaseResult:
-    """Each round is a fresh process, which imports both, one after the other."""
+    """Measures imports. Each round is a new process, which imports `tfp_lars` last."""
     rounds = settings.pick(full=7, quick=2, tiny=1)
     peers, ours = [], []
-    for i in range(-1, rounds):  # the first one fills the file cache, and does not count
+    for i in range(-1, rounds):  # the first process fills the file cache and is not recorded
         times = _import()
         if i >= 0:
             peers.append(times[0])
@@ -47,7 +47,7 @@ def run(settings: Settings) -> CaseResult:
 
 
 def _import() -> tuple[float, float]:
-    # An installed package has its bytecode; the first process leaves it to the others.
+    # Installed packages have bytecode. The first process writes it for the others.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-c", _CODE], check=True, capture_output=True, text=True, env=environment

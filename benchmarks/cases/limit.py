@@ -1,4 +1,4 @@
-"""How far the sampler is from the bare cost of its candidates."""
+"""Time of the sampler relative to the cost of its candidates alone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ BARE = "bare candidates"
 
 
 def run(settings: Settings) -> CaseResult:
-    """`n` draws, against as many candidates drawn and evaluated."""
+    """Compares `n` draws with drawing and evaluating the same number of candidates."""
     rounds = settings.pick(
         full={1000: 15, 10_000: 7, 100_000: 3}, quick={1000: 5, 10_000: 2}, tiny={20: 2}
     )
     result = CaseResult(
         "limit",
-        f"Distance from the limit, d={D}, a = {D}-100-100-1, Z ≈ {Z}, T={T}",
+        f"Draws against their candidates alone, d={D}, a = {D}-100-100-1, Z ≈ {Z}, T={T}",
         notes=[
-            "Bare candidates: as many as the draws take on average, drawn with the library's own "
-            "normal numbers (cheaper than `proposal.sample`) in blocks of the fastest size, a(z) "
-            "evaluated and summed, in one `tf.function`. No uniform numbers, no decisions, no "
-            "output.",
+            "Bare candidates: one `tf.function` draws as many candidates as the draws take on "
+            "average, then evaluates and sums a(z). It uses the library's normal random numbers, "
+            "which are cheaper than `proposal.sample`, and the fastest block size. It draws no "
+            "uniform random numbers, accepts nothing and stores nothing.",
         ],
     )
     problem = {"d": D, "z": Z}

@@ -1,4 +1,4 @@
-"""The density with a fixed Z: the library and glasflow."""
+"""`log_prob` with a fixed Z: the library and glasflow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ EMPTY = "empty tf.function"
 
 
 def run(settings: Settings) -> CaseResult:
-    """`log_prob` of batches."""
+    """Measures `log_prob` of a small and a large batch."""
     rounds = settings.pick(full=31, quick=7, tiny=2)
     result = CaseResult(
         "log_prob",
         f"log_prob with a fixed Z, d={D}, a = {D}-100-100-1",
-        notes=["tfp_lars: frozen, in a `tf.function`. glasflow: evaluation mode, `no_grad`."],
+        notes=["tfp_lars: frozen, in a `tf.function`. glasflow: evaluation mode under `no_grad`."],
     )
     with Arena(settings, result.name) as arena:
         for batch in (128, 16_384):
@@ -34,7 +34,7 @@ def run(settings: Settings) -> CaseResult:
             goal = Goal(
                 f"{times.size}: speed of {OURS} over {GLASFLOW}",
                 at_least=1.0,
-                bounded_by="calling TensorFlow: a `tf.function` that does nothing takes "
+                bounded_by="TensorFlow's call overhead. An empty `tf.function` takes "
                 f"{times.share(EMPTY, OURS)} of this time.",
             )
             result.outcomes.append(times.ratio(goal, GLASFLOW, OURS))

@@ -1,4 +1,4 @@
-"""Memory while drawing and while estimating Z: it should not grow with the number."""
+"""Peak memory of draws and of the estimate of Z, at a small and a large number."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from benchmarks.harness import Spread
 from benchmarks.results import CaseResult, Goal, Outcome, Timing
 
 MB = 2**20
-# Draws: d=50, and a Z that saves time; blocks are the same. Z: few dimensions, for the same reason.
+# A large Z and, for the estimate, few dimensions save time. The blocks are the same.
 DRAWS, ESTIMATE = {"d": 50, "z": 0.5}, {"d": 2, "z": 0.5}
 
 
 def run(settings: Settings) -> CaseResult:
-    """Peak growth of resident memory at a small and at a large number, in fresh processes."""
+    """Measures the peak growth of resident memory in new processes."""
     small_n, large_n = settings.pick((10**5, 10**6), (10**5, 10**6), (10**4, 10**5))
     small_S, large_S = settings.pick((10**6, 10**8), (10**5, 10**7), (10**4, 10**5))
     rounds = settings.pick(full=3, quick=1, tiny=1)
     result = CaseResult(
         "memory",
-        "Memory while drawing and while estimating Z",
+        "Memory of draws and of the estimate of Z",
         notes=[
-            "Growth of resident memory at its peak, in a fresh process that has drawn before. "
-            "Excess: beyond the draws themselves. Flat: from the small number to the large one the "
-            "excess grows by at most 10 % of the large output; while estimating Z, which has no "
-            "output, by at most 16 MB.",
-            f"Draws with d={DRAWS['d']} and Z={DRAWS['z']}, Z with d={ESTIMATE['d']} and "
-            "a = 2-10-10-1: this saves time and changes nothing in what is kept.",
+            "Peak growth of resident memory in a new process, after warm-up calls. The excess is "
+            "the growth beyond the size of the draws. From the small to the large number, the "
+            "excess may grow by at most 10 % of the large output. The estimate of Z has no output, "
+            "and its memory may grow by at most 16 MB.",
+            f"Draws use d={DRAWS['d']} and Z={DRAWS['z']}. The estimate of Z uses "
+            f"d={ESTIMATE['d']} and a = 2-10-10-1. This saves time and does not change what is "
+            "stored.",
         ],
     )
     excess, output = {small_n: [], large_n: []}, {}
@@ -52,7 +53,7 @@ def run(settings: Settings) -> CaseResult:
         for small, large in zip(excess[small_n], excess[large_n], strict=True)
     ]
     goal = Goal(
-        f"growth of the excess from {small_n:,} to {large_n:,} draws, of the output",
+        f"growth of the excess from {small_n:,} to {large_n:,} draws, relative to the output",
         at_most=10.0,
         unit="%",
     )
@@ -61,7 +62,7 @@ def run(settings: Settings) -> CaseResult:
         large - small for small, large in zip(estimate[small_S], estimate[large_S], strict=True)
     ]
     goal = Goal(
-        f"growth of memory from Z with {small_S:,} to {large_S:,} proposals",
+        f"growth of memory from {small_S:,} to {large_S:,} proposals for Z",
         at_most=16.0,
         unit="MB",
     )

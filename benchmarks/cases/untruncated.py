@@ -1,4 +1,4 @@
-"""Draws without truncation, where lanes wait longest for each other."""
+"""Untruncated draws, the worst case for a masked loop."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from benchmarks.cases.draws import GLASFLOW, MASKED, D, compare, outcomes
 from benchmarks.results import CaseResult
 
 Z = 0.001
-GLASFLOW_T = 10**6  # glasflow always truncates; no draw gets that far
+GLASFLOW_T = 10**6  # glasflow requires a truncation; no draw reaches this one
 
 
 def run(settings: Settings) -> CaseResult:
-    """`n` draws from d=50, Z of about 0.001, T=None."""
+    """Measures `n` draws with d=50, Z ≈ 0.001 and T=None."""
     rounds = settings.pick(full={300: 5, 3000: 2}, quick={300: 3}, tiny={5: 2})
     result = CaseResult(
         "untruncated",
         f"Untruncated draws, d={D}, a = {D}-100-100-1, Z ≈ {Z}",
         notes=[
-            f"As above with T=None. glasflow cannot do without a truncation and has T = "
+            "Same as the case `draws`, with T=None. glasflow requires a truncation. It uses T = "
             f"{GLASFLOW_T:,}, which no draw reaches."
         ],
     )

@@ -1,4 +1,4 @@
-"""The benchmarks' arithmetic, contenders and report; nothing here depends on how long it takes."""
+"""Tests of the benchmarks. No test depends on run times."""
 
 import json
 import math
@@ -25,7 +25,7 @@ tfd = tfp.distributions
 
 
 class Clock:
-    """Time that passes only when it is told to."""
+    """Clock that advances only in `sleep`."""
 
     def __init__(self):
         self.now = 0.0
@@ -38,7 +38,7 @@ class Clock:
 
 
 class Runner:
-    """A contender that takes known times, and writes down its turns."""
+    """Contender that takes known times and logs its turns."""
 
     def __init__(self, name, clock, log, seconds):
         self.name, self.clock, self.log = name, clock, log
@@ -98,7 +98,7 @@ def test_spread_is_median_and_quartiles():
 
 
 def test_ratios_are_paired_by_round():
-    """A machine that is ten times slower in one round leaves the ratio alone."""
+    """A machine that is ten times slower in one round does not change the ratio."""
     slow, fast = [2.0, 20.0, 2.0], [1.0, 10.0, 1.0]
     assert harness.paired_ratio(slow, fast) == Spread(2.0, 2.0, 2.0, 3)
     with pytest.raises(ValueError, match="zip"):
@@ -146,7 +146,7 @@ def test_a_ratio_with_an_absent_contender_is_absent():
 
 
 def results():
-    """One goal of each kind."""
+    """Returns results with one goal of each kind."""
 
     def goal(what, bounded_by):
         return Goal(what, at_least=4.0, bounded_by=bounded_by)
@@ -157,9 +157,9 @@ def results():
         "draws",
         "Draws",
         [
-            Outcome(goal("over loop", "not to be seen"), Spread(5.0, 4.5, 6.0, 3)),
+            Outcome(goal("over loop", "hidden because met"), Spread(5.0, 4.5, 6.0, 3)),
             Outcome(goal("over bare", "random numbers take 60 %"), spread),
-            Outcome(goal("over theirs", "nor this"), absent="theirs: not installed"),
+            Outcome(goal("over theirs", "hidden because absent"), absent="theirs: not installed"),
         ],
         [Timing("n = 1", "ours", Spread(0.0015, 0.001, 0.002, 3)), Timing("n", "ours", spread)],
         notes=["A note."],
@@ -179,14 +179,14 @@ def test_every_goal_is_marked():
         "| draws | over theirs | - | - | ≥ 4x | absent (theirs: not installed) |",
         "| growth | memory | -1.00 MB | -2.00 to 3.00 | ≤ 16 MB | met |",
     ]
-    expected = "2 of 4 goals met, 1 missed, 1 without a contender."
+    expected = "2 of 4 goals met, 1 missed, 1 not measured."
     assert report.summary(results()) == expected
 
 
 def test_report_tells_what_bounds_a_goal_only_where_it_is_missed():
     text = report.markdown(results(), {"cores": "2"}, "full")
     assert "- draws, over bare: random numbers take 60 %" in text
-    assert "not to be seen" not in text and "nor this" not in text
+    assert "hidden because" not in text
     for part in ("| cores | 2 |", "A note.", "| n = 1 | ours | 1.5 ms | 1 to 2 | 3 |", "1.5 MB"):
         assert part in text
     assert "quick run" not in text
@@ -224,7 +224,7 @@ def test_machine_is_described():
 
 @pytest.fixture
 def contenders(tmp_path, monkeypatch):
-    """A module of contenders that a child process can import at once."""
+    """Name of a module of contenders that child processes can import."""
     code = """
         import os
         threads = None
@@ -274,10 +274,10 @@ ACCEPT = np.array([0.9, 0.05, 0.3, 0.0, 0.6])
 
 @pytest.mark.parametrize("T", [1, 2, 4, None])
 def test_masked_loop_is_a_correct_sampler(T, seed, num_samples=20_000):
-    """Cell counts against p_T by recursion.
+    """Compares cell counts with p_T computed by recursion.
 
-    An off-by-one in T at T = 4 would move the share of the fourth cell, which is kept only
-    untested, from 0.093 to 0.130 or to 0.067: by 17 and by 12 standard errors.
+    The fourth cell is kept only as the last, untested candidate. An off-by-one in T at T = 4 would
+    change its share from 0.093 to 0.130 or 0.067, by 17 or 12 standard errors.
     """
     accept = tf.constant(ACCEPT, tf.float32)
     sample = loops.masked_sampler(
@@ -319,7 +319,7 @@ def test_bare_loop_evaluates_the_candidates_it_says():
 
 @pytest.mark.parametrize("z", [0.015, 0.001, 0.5])
 def test_problem_has_the_acceptance_rate_it_says(z, num_draws=2**16):
-    """Both the bias of the network and this estimate rest on 2**16 draws."""
+    """The output bias and this estimate each use 2**16 draws, hence the factor of 2."""
     p = problem.make(50, z)
     assert p.d == 50 and p.hidden_units == (100, 100)
     draws = np.random.default_rng(1).normal(size=(num_draws, 50)).astype(np.float32)
@@ -357,7 +357,7 @@ def test_draws_differ_from_call_to_call():
         assert not np.any(call().numpy() == call().numpy())
 
 
-needs_torch = "PyTorch is not installed: see benchmarks/requirements.txt"
+needs_torch = "PyTorch is not installed. See benchmarks/requirements.txt."
 
 
 def test_the_same_weights_give_the_same_probabilities_in_torch():
@@ -373,7 +373,9 @@ def test_the_same_weights_give_the_same_probabilities_in_torch():
 
 def test_glasflow_and_the_library_agree_on_the_density():
     pytest.importorskip("torch", reason=needs_torch)
-    pytest.importorskip("glasflow", reason="glasflow is not installed")
+    pytest.importorskip(
+        "glasflow", reason="glasflow is not installed. See benchmarks/requirements.txt."
+    )
     from benchmarks import with_torch
 
     arguments = {"batch": 64, "T": 100, "d": 7, "z": 0.1}
@@ -382,7 +384,7 @@ def test_glasflow_and_the_library_agree_on_the_density():
 
 
 def test_resampled_prior_in_torch_follows_the_algorithm():
-    """Value of the first and second step by the paper's formulas; gradient by differences."""
+    """Compares values with the paper's formulas, and the gradient with finite differences."""
     torch = pytest.importorskip("torch", reason=needs_torch)
     from benchmarks import torch_vae
 
@@ -451,7 +453,7 @@ def test_a_wrong_case_names_those_there_are(capsys):
 
 
 def test_a_case_from_end_to_end(tmp_path, capsys):
-    """With or without its contender: the goals are there, and all files are written."""
+    """All goals are reported and all files are written, with or without glasflow."""
     command_line.run(["log_prob"], tmp_path, "tiny")
     (result,), about, size = report.read_json(tmp_path / "results.json")
     assert size == "tiny" and about["tfp-lars"] == tfp_lars.__version__
