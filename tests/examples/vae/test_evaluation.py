@@ -96,7 +96,7 @@ def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
 
 
 def test_progress_bar_ends_on_the_result(model, capsys):
-    """Two batches of 64 and 6 different images."""
+    """The two batches have 64 and 6 images and differ in brightness."""
     white = np.where(np.arange(70) < 64, 0.1, 0.5)[:, None, None]
     pixels = np.uint8(255 * (np.random.default_rng(0).random((70, 28, 28)) < white))
     prior = model.prior.freeze(-0.7)

@@ -48,7 +48,7 @@ def _images_are_read_once():
 
 
 def python(*arguments):
-    """Starts a Python process without the environment variables of the tests."""
+    """Starts a Python process without settings for the log of TensorFlow or the data directory."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for name in ("TF_CPP_MIN_LOG_LEVEL", "TFP_LARS_DATA_DIR"):  # mnist5k needs no data
         environment.pop(name, None)
@@ -366,7 +366,7 @@ def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, mon
         (0, 100, 60, (50, 50)),  # rounded down to a multiple of the call
         (0, 600, 100, (50, 100)),
         (0, 30, 1000, (10, 30)),
-        (7, 100, 50, (1, 50)),  # resumed from a step that shares no divisor
+        (7, 100, 50, (1, 50)),  # resumed with 93 steps left, which 50 shares no divisor with
         (60, 100, 1000, (10, 100)),
     ],
 )
