@@ -1,4 +1,4 @@
-"""Batches of images: for training, a function of seed and step; for evaluation, in order."""
+"""Batches of images for training and for evaluation."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import tensorflow as tf
 
 from examples.vae.datasets import Images
 
-# The second word of the seeds in `training_batches` counts up from here, away from the small
-# numbers that a training loop may put beside the same first word.
+# The second word of the seeds in `training_batches` starts here. The offset avoids the small
+# numbers that a training loop may combine with the same first word.
 _FIRST_STREAM = 0x6C617273 << 30
 
 
 def training_batches(
     images: Images, *, batch_size: int, seed: int, start: int, stop: int
 ) -> tf.data.Dataset:
-    """The batches of training steps `start` to `stop - 1`.
+    """Returns the batches of training steps `start` to `stop - 1`.
 
     Each epoch is a fresh permutation of the training images, and a batch may run from one
-    epoch into the next. What step `t` sees depends on `seed` and `t` alone, so that a run
-    resumed at any step sees the batches of a run that never stopped.
+    epoch into the next. The batch of step `t` depends only on `seed` and `t`, so a resumed run
+    uses the same batches as an uninterrupted one.
 
     Args:
-      images: From `load`.
+      images: Data set from `datasets.load`.
       batch_size: Number of images in each batch.
-      seed: Python `int` of at most 64 bits.
-      start: The first step, at least 0.
-      stop: The step after the last.
+      seed: Seed for the order and the binarization, a Python `int` of at most 64 bits.
+      start: First step, at least 0.
+      stop: Step after the last one.
 
     Returns:
-      batches: `float32`, `[batch_size, 28, 28]`, 0 or 1.
+      batches: Data set of `float32` tensors `[batch_size, 28, 28]`, 0 or 1.
     """
     if batch_size < 1 or not 0 <= start <= stop:
         raise ValueError(
@@ -39,7 +39,7 @@ def training_batches(
     num_images = len(images.train)
     first_epoch, num_used = divmod(start * batch_size, num_images)
     end_epoch = -(-stop * batch_size // num_images)  # rounded up
-    with tf.device("CPU:0"):  # where tf.data works; captured, so held once and not in the graph
+    with tf.device("CPU:0"):  # tf.data runs on the CPU; captured tensors stay out of the graph
         pixels = tf.constant(images.train)
         seed = tf.constant(seed, tf.int64)
 
@@ -54,7 +54,7 @@ def training_batches(
         gray = tf.cast(tf.gather(pixels, indices), tf.float32)
         if not images.dynamic:
             return gray / 255.0
-        # Random bits are most of the work. Sixteen a pixel leave the probability of white
+        # Random bits dominate the cost. With 16 bits per pixel, the probability of white is
         # within 2**-16 of k / 255, and exact for black and white pixels.
         bits = tf.random.stateless_uniform(
             [-(-batch_size * 28 * 28 // 2)],
@@ -68,7 +68,7 @@ def training_batches(
         return tf.cast(tf.cast(levels, tf.float32) < gray * (65_536.0 / 255.0), tf.float32)
 
     steps = tf.data.Dataset.range(start, stop)
-    # One permutation for an epoch, cut into batches, costs less than shuffling index by index.
+    # One permutation per epoch, split into batches, is cheaper than shuffling index by index.
     indices = tf.data.Dataset.range(first_epoch, end_epoch).map(order)
     indices = indices.prefetch(1).rebatch(batch_size, drop_remainder=True)
     batches = tf.data.Dataset.zip(steps, indices).map(batch, num_parallel_calls=2)
@@ -77,21 +77,24 @@ def training_batches(
 
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same without TF's tuning thread: the end of `fit` may wait seconds for it to wake up."""
+    """Returns the data set without autotuning.
+
+    The tuning thread can delay the end of `fit` by seconds.
+    """
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
 
 
 def evaluation_batches(pixels: np.ndarray, batch_size: int) -> tf.data.Dataset:
-    """Binary images in order, each once.
+    """Returns batches of binary images, in order and each image once.
 
     Args:
       pixels: `uint8`, `[N, 28, 28]`, 0 or 255: `Images.validation` or `Images.test`.
-      batch_size: Number of images in each batch but the last, which may have fewer.
+      batch_size: Number of images in each batch. The last batch may have fewer.
 
     Returns:
-      batches: `float32`, `[b, 28, 28]`, 0 or 1.
+      batches: Data set of `float32` tensors `[b, 28, 28]`, 0 or 1.
     """
     if not np.all((pixels == 0) | (pixels == 255)):
         raise ValueError("`pixels` has gray levels; expected the values 0 and 255 alone.")

@@ -1,4 +1,4 @@
-"""From a configuration to a compiled model, and what its weights are compared by."""
+"""Builds a compiled model from a configuration, and computes digests of its weights."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from examples.vae.config import MODELS, Config
 from examples.vae.fused_adam import FusedAdam
 from examples.vae.schedule import Schedule
 
-# 50 steps for each call from Python cost what a hand-written loop costs, single steps twice that.
+# 50 steps per call from Python are as fast as a hand-written loop; single steps take twice as long.
 MOST_STEPS_PER_CALL = 50
 
 
 def on_gpu() -> bool:
-    """Whether TensorFlow sees a GPU."""
+    """Returns whether TensorFlow sees a GPU."""
     return bool(tf.config.list_physical_devices("GPU"))
 
 
 def build(config: Config, *, jit_compile: bool | None = None) -> models.LatentVariableModel:
-    """The untrained, compiled model of a configuration.
+    """Returns the untrained, compiled model of a configuration.
 
     Args:
-      config: What to build.
-      jit_compile: Whether XLA compiles the training step; `None` for "on a GPU". It pays there, and
-        halves the speed on a CPU.
+      config: Configuration of the run.
+      jit_compile: Whether XLA compiles the training step. `None` compiles only on a GPU, because
+        XLA halves the speed on a CPU.
     """
     keras.utils.set_random_seed(config.seed)
     schedule = Schedule.of(config)
@@ -59,17 +59,17 @@ def build(config: Config, *, jit_compile: bool | None = None) -> models.LatentVa
 
 
 def networks(model: models.LatentVariableModel) -> list[keras.Layer]:
-    """All of a model but its prior: what a post-hoc fit leaves as it is."""
+    """Returns all layers except the prior; a post-hoc fit does not change them."""
     return [layer for layer in model.layers if layer is not model.prior_layer]
 
 
 def networks_digest(model: models.LatentVariableModel) -> str:
-    """The same for the same weights of `networks`, to the last bit."""
+    """Returns a digest of the weights of `networks`, equal only for bitwise equal weights."""
     return _digest(w for network in networks(model) for w in network.get_weights())
 
 
 def weights_digest(model: models.LatentVariableModel) -> str:
-    """The same for all weights of a model, the prior's included."""
+    """Returns a digest of all weights of a model, including the prior's."""
     return _digest(model.get_weights())
 
 
@@ -80,7 +80,10 @@ def _digest(weights: Iterable[np.ndarray]) -> str:
 def take_weights(
     base: models.LatentVariableModel, model: models.LatentVariableModel, config: Config
 ) -> None:
-    """Gives a model the weights of another: those of its networks, or, to continue it, all."""
+    """Copies weights from `base` to `model`.
+
+    Copies all weights if the configuration continues a run, otherwise only those of `networks`.
+    """
     if config.continues:
         model.set_weights(base.get_weights())
         return

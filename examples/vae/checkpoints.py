@@ -1,4 +1,4 @@
-"""Checkpoints of all that a training carries from step to step."""
+"""Checkpoints of the complete training state."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LAST, BEST = "checkpoints", "best"
 def manager(
     run: RunDirectory, model: models.LatentVariableModel, name: str = LAST
 ) -> tf.train.CheckpointManager:
-    """The checkpoints of a run: its last ones, or those of the best validation NLL."""
-    # By number: TF does not follow Keras 3 into lists of layers. A test pins the order.
+    """Returns the manager of the `LAST` or the `BEST` checkpoints, the best by validation NLL."""
+    # A flat list, because TF does not track Keras 3 layers inside lists. A test pins the order.
     state = [tf_variable(v) for v in (*model.variables, *model.optimizer.variables)]
     checkpoint = tf.train.Checkpoint(state=state)
     return tf.train.CheckpointManager(checkpoint, str(run.path / name), max_to_keep=2)
@@ -30,12 +30,12 @@ def manager(
 def trained(
     run: RunDirectory, model: models.LatentVariableModel, config: Config
 ) -> tf.train.CheckpointManager:
-    """The checkpoints that a training ends with."""
+    """Returns the manager of the checkpoints that hold the final weights."""
     return manager(run, model, BEST if config.stops_early else LAST)
 
 
 def restore(checkpoints: tf.train.CheckpointManager) -> bool:
-    """Brings back the last checkpoint, if there is one."""
+    """Restores the last checkpoint. Returns `False` if there is none."""
     if checkpoints.latest_checkpoint is None:
         return False
     try:
@@ -49,5 +49,5 @@ def restore(checkpoints: tf.train.CheckpointManager) -> bool:
 
 
 def explained(path: pathlib.Path) -> contextlib.AbstractContextManager:
-    """As `files.explained`, with TensorFlow's errors."""
+    """Like `files.explained`, and also handles TensorFlow's errors."""
     return files.explained(path, (OSError, tf.errors.OpError))

@@ -1,7 +1,7 @@
-"""What makes a run, as one value and one file; imports no TensorFlow.
+"""Configuration of a run. Imports no TensorFlow.
 
-A run is a `Config` everywhere: the command line makes one, the tables list them, `config.json` in
-the directory of the run holds it, and a process that trains it starts from that file.
+A `Config` describes a run completely. The command line builds one, the tables list them, and
+`config.json` in the directory of the run stores it. A training process starts from that file.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from examples.vae.priors import PRIORS
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """A sort of model.
+    """A model architecture.
 
     Attributes:
-      title: Name for a reader.
+      title: Display name.
       class_name: Class in `examples.vae.models`.
-      accept_units: If images are resampled and not latents, the usual hidden layers of a(x).
+      accept_units: Default hidden layers of a(x) if images are resampled; `None` if latents are.
     """
 
     title: str
@@ -39,7 +39,7 @@ MODELS: Mapping[str, Architecture] = {
     "vae": Architecture("VAE (L=1)", "VAE"),
     "hvae": Architecture("HVAE (L=2)", "HVAE"),
     "conv_hvae": Architecture("ConvHVAE (L=2)", "ConvHVAE"),
-    # a(x) has the layers of the encoder.
+    # a(x) has the same hidden layers as the encoder.
     "output_vae": Architecture("VAE with resampled images", "OutputVAE", (300, 300)),
 }
 
@@ -50,12 +50,12 @@ class PriorConfig:
 
     Attributes:
       name: One of `PRIORS`.
-      accept_units: Hidden layers of the acceptance network (of each one, where every dimension has
-        its own); `None` for the usual ones. A `Config` resolves it.
-      T: Truncation, `None` for untruncated resampling.
-      num_samples: Proposals for each estimate of Z while training.
+      accept_units: Hidden layers of the acceptance network, or of each network if every dimension
+        has its own. `None` for the default, which `Config` fills in.
+      T: Maximum number of attempts; `None` for untruncated resampling.
+      num_samples: Number of proposals for each estimate of Z during training.
       decay: Decay of the moving average of Z.
-      num_components: Gaussians of a mixture, or pseudo-inputs of the VampPrior.
+      num_components: Number of Gaussians of a mixture, or of pseudo-inputs of the VampPrior.
     """
 
     name: str = "lars"
@@ -68,12 +68,12 @@ class PriorConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """How well to look at a trained model.
+    """Settings of an evaluation.
 
     Attributes:
-      iwae_samples: Draws of the latents for each image.
-      z_samples: Draws of the proposal for Z.
-      test_images: How many test images, evenly spaced; `None` for all.
+      iwae_samples: Number of importance samples for each image.
+      z_samples: Number of draws from the proposal for the estimate of Z.
+      test_images: Number of test images, evenly spaced; `None` for all.
     """
 
     iwae_samples: int = 1000
@@ -81,7 +81,7 @@ class Evaluation:
     test_images: int | None = None
 
     def covers(self, other: Evaluation) -> bool:
-        """Whether this one is at least as full in every respect."""
+        """Returns whether every setting is at least as large as in `other`."""
         ours, theirs = (
             (float("inf") if e.test_images is None else e.test_images, e.iwae_samples, e.z_samples)
             for e in (self, other)
@@ -98,22 +98,22 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What makes a run; two runs of the same `identity` end with the same weights on a CPU.
+    """Configuration of a run. Runs of the same `identity` have the same final weights on a CPU.
 
     Attributes:
       dataset: One of `DATASETS`.
       model: One of `MODELS`.
-      prior: Prior of the topmost latent.
-      steps: Steps of the optimizer.
-      num_latents: Dimensions of each latent.
-      batch_size: Images for each step.
+      prior: Prior over the topmost latent.
+      steps: Number of optimizer steps.
+      num_latents: Number of dimensions of each latent.
+      batch_size: Number of images in each step.
       seed: Seed for weights, batches and noise.
-      post_hoc: Whether the prior alone is trained, to the networks of another run.
-      base: Directory of the run that the weights come from: all of them, or, if `post_hoc`, those
-        of the networks. `None` for new weights.
-      base_weights: Digest of the weights that come from there.
-      checkpoint_every: Steps between checkpoints.
-      evaluation: What follows the training.
+      post_hoc: Whether only the prior is trained, with the fixed networks of another run.
+      base: Directory of the run to copy weights from: those of the networks if `post_hoc`,
+        otherwise all. `None` for new weights.
+      base_weights: Digest of the weights copied from `base`.
+      checkpoint_every: Number of steps between checkpoints.
+      evaluation: Settings of the evaluation after the training.
     """
 
     dataset: str
@@ -152,12 +152,12 @@ class Config:
 
     @property
     def resamples_images(self) -> bool:
-        """Whether images are resampled, and not latents."""
+        """Whether images are resampled instead of latents."""
         return MODELS[self.model].resamples_images
 
     @property
     def is_resampled(self) -> bool:
-        """Whether there is an a and a Z."""
+        """Whether the prior is resampled, with an acceptance function a and a normalizer Z."""
         return PRIORS[self.prior.name].is_resampled
 
     @property
@@ -167,12 +167,12 @@ class Config:
 
     @property
     def continues(self) -> bool:
-        """Whether all weights come from another run."""
+        """Whether all initial weights come from another run."""
         return self.base is not None and not self.post_hoc
 
     @property
     def base_config(self) -> Config | None:
-        """If `post_hoc`, the run that has to be finished before."""
+        """Configuration of the base run if `post_hoc`, otherwise `None`."""
         if not self.post_hoc:
             return None
         prior = dataclasses.replace(self.prior, name="standard", accept_units=None, T=100)
@@ -184,7 +184,7 @@ class Config:
 
     @property
     def name(self) -> str:
-        """A name for the directory of the run, with all that is not as usual."""
+        """Name for the directory of the run, with all settings that differ from their defaults."""
         prior = self.prior
         parts = [self.dataset, self.model, prior.name]
         if self.is_resampled and prior.accept_units != self._usual_accept_units:
@@ -207,7 +207,10 @@ class Config:
         return f"{title}, {training},\na: MLP[{units}]"
 
     def identity(self) -> dict:
-        """What decides the weights, as JSON has it: not where the base is, nor the evaluation."""
+        """Returns the settings that determine the weights, as JSON.
+
+        Excludes the path of the base, the checkpoint interval and the evaluation.
+        """
         content = self.to_json()
         for name in ("base", "checkpoint_every", "evaluation"):
             del content[name]
@@ -218,7 +221,7 @@ class Config:
 
     @classmethod
     def from_json(cls, content: Mapping) -> Config:
-        """From `to_json`; what else a file holds is left out."""
+        """Returns the configuration that `to_json` wrote. Ignores other entries."""
         names = [field.name for field in dataclasses.fields(cls)]
         try:
             found = {name: content[name] for name in names}

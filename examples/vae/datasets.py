@@ -7,22 +7,23 @@
     fashion_mnist  50,000 / 10,000 / 10,000    each time
     mnist5k         4,000 / 500 / 500          each time
 
-To add a data set, add an entry to `DATASETS`. Imports no TensorFlow until tfds has to be read, so
-that a command can list the names.
+To add a data set, add an entry to `DATASETS`. TensorFlow is imported only to read tfds data, so
+commands can list the names quickly.
 
 A pixel of gray level k is white with probability k / 255. The validation and test images of
 every data set are binarized once, with a fixed seed that does not depend on the run.
 
-Files in the data directory come first, then a prepared `tensorflow_datasets` directory, then
-a download by that package; `Images.source` and the log say which it was. The source matters:
+Files in the data directory take precedence, followed by a prepared `tensorflow_datasets`
+directory, followed by a download by that package. `Images.source` and the log name the source.
+The images depend on the source:
 
-- The validation images of the two MNISTs are the last 10,000 of the 60,000. tfds keeps these
-  in an order of its own, so that its validation images are others than those of the IDX files.
-- `chardata.mat` brings its own 24,345 training and 8,070 test images. tfds divides Omniglot
-  by alphabet, 19,280 to 13,180; the two are pooled and split again at random into as many
-  images as the file has (45 are left over). Its images are scaled down here from 105 x 105,
-  with more gray levels than the file's, which changes likelihoods by many nats: do not compare
-  results across these two sources.
+- The validation images of MNIST and Fashion-MNIST are the last 10,000 of the 60,000. tfds stores
+  the images in a different order, so its validation images differ from those of the IDX files.
+- `chardata.mat` has 24,345 training and 8,070 test images. tfds splits Omniglot by alphabet into
+  19,280 and 13,180 images. These are pooled and split at random into sets of the sizes of the
+  file; 45 images remain unused. They are scaled down from 105 x 105 and have more gray levels
+  than those of the file, which changes likelihoods by many nats. Do not compare results between
+  the two sources.
 - Without tfds's `binarized_mnist`, `static_mnist` is MNIST binarized once with a fixed seed.
 """
 
@@ -54,7 +55,7 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
-# Every part of the data has its own stream of random numbers; none depends on a run's seed.
+# Every part of the data has its own random stream, independent of the seed of the run.
 _SEED = 1810_11428
 _ORDER, _TRAIN, _VALIDATION, _TEST, _POOL = range(5)
 
@@ -64,13 +65,13 @@ class DataSet:
     """A data set that can be read.
 
     Attributes:
-      title: Name for a reader.
-      num_train: Number of training images, validation images not counted.
+      title: Display name.
+      num_train: Number of training images, without the validation images.
       num_validation: Number of validation images.
       num_test: Number of test images.
-      read: Maps a name and a data directory (or `None`) to the images.
-      read_labels: Maps the same to the classes of the training images, `[num_train]`, or to `None`
-        where their source has none. `None` if no source has any.
+      read: Function that maps a name and a data directory (or `None`) to the images.
+      read_labels: Function that maps the same arguments to the classes of the training images,
+        `[num_train]`, or to `None` if their source has no labels. `None` if no source has labels.
       dynamic: Whether training images are binarized again each time they are used.
     """
 
@@ -88,12 +89,12 @@ class Images:
     """The images of one data set.
 
     Attributes:
-      name: A key of `DATASETS`.
-      train: `uint8`, `[N, 28, 28]`, 0 to 255; only 0 and 255 unless `dynamic`.
-      validation: `uint8`, `[N, 28, 28]`, 0 or 255.
-      test: Like `validation`.
+      name: Key of `DATASETS`.
+      train: Training images, `uint8`, `[N, 28, 28]`, 0 to 255; only 0 and 255 unless `dynamic`.
+      validation: Validation images, `uint8`, `[N, 28, 28]`, 0 or 255.
+      test: Test images, `uint8`, `[N, 28, 28]`, 0 or 255.
       dynamic: Whether training images are binarized again each time they are used.
-      source: Where the images came from, in one line.
+      source: Description of the source, in one line.
     """
 
     name: str
@@ -105,7 +106,7 @@ class Images:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The same for the same images, wherever they came from."""
+        """Digest of the images, independent of their source."""
         parts = (self.train, self.validation, self.test)
         return hashlib.md5(b"".join(p.tobytes() for p in parts)).hexdigest()
 
@@ -114,11 +115,12 @@ def load(name: str, data_dir: str | None = None) -> Images:
     """Reads a data set into memory.
 
     Args:
-      name: A key of `DATASETS`.
-      data_dir: Directory to look in; by default the one that the environment variable
-        `TFP_LARS_DATA_DIR` names. It may hold the IDX files of the MNISTs, or `chardata.mat`
-        of the IWAE code, each directly or in a folder called `name`, and a prepared
-        `tensorflow_datasets` directory, directly or in a folder `tfds`. Not used for `mnist5k`.
+      name: Key of `DATASETS`.
+      data_dir: Data directory; by default the value of the environment variable
+        `TFP_LARS_DATA_DIR`. It may hold the IDX files of MNIST or Fashion-MNIST, or
+        `chardata.mat` of the IWAE code, each directly or in a folder called `name`. It may also
+        hold a prepared `tensorflow_datasets` directory, directly or in a folder `tfds`. Not used
+        for `mnist5k`.
 
     Returns:
       images: The data set.
@@ -139,7 +141,7 @@ def load(name: str, data_dir: str | None = None) -> Images:
 
 
 def digest(name: str, data_dir: str | None = None) -> str:
-    """The digest of what `load` would read; read once for each directory."""
+    """Returns the digest of the images that `load` returns, cached for each directory."""
     return _digest(name, _directory(data_dir))
 
 
@@ -149,16 +151,16 @@ def _digest(name, data_dir):
 
 
 def training_labels(name: str, data_dir: str | None = None) -> np.ndarray | None:
-    """Reads the classes of the training images, for colors: no model is trained on them.
+    """Reads the classes of the training images. They only color plots; no model trains on them.
 
     Args:
-      name: A key of `DATASETS`.
-      data_dir: As for `load`.
+      name: Key of `DATASETS`.
+      data_dir: Data directory, as for `load`.
 
     Returns:
-      labels: Those of `load(name, data_dir).train`, in its order: integers from 0 to 9, `[N]`.
-        `None` where its source has none: Omniglot, Larochelle and Murray's MNIST, and IDX files of
-        images without the file of labels beside them.
+      labels: Classes of `load(name, data_dir).train`, in the same order: integers from 0 to 9,
+        `[N]`. `None` if the source has no labels: Omniglot, Larochelle and Murray's MNIST, and IDX
+        files without a file of labels.
     """
     read = _entry(name).read_labels
     return None if read is None else read(name, _directory(data_dir))
@@ -175,7 +177,7 @@ def _directory(data_dir):
 
 
 def _read_mnist(name, data_dir):
-    """MNIST, and what is published in files of the same kind."""
+    """Reads MNIST or Fashion-MNIST, which is published in the same format."""
     entry = DATASETS[name]
     num_train = entry.num_train + entry.num_validation
 
@@ -192,7 +194,7 @@ def _read_omniglot(name, data_dir):
 
     def files(data_dir):
         train, test, source = sources.chardata(name, data_dir)
-        return _shuffled(train, _ORDER), test, source  # nothing is known about their order
+        return _shuffled(train, _ORDER), test, source  # the order in the file is undocumented
 
     def pooled(train, test):
         pool = _shuffled(np.concatenate([train, test]), _POOL)
@@ -288,14 +290,14 @@ def _dynamic(name, train, test, source):
 
 
 def _gray(name, data_dir, files, file_names, pooled=None):
-    """All training images, validation among them, and all test images, in gray.
+    """Returns all gray training images, including validation, all test images, and their source.
 
     Args:
-      name: A key of `DATASETS`, and the name that tfds gives it.
-      data_dir: Directory to look in, or `None`.
-      files: Maps the directory to both and their source, from published files.
-      file_names: What these are called.
-      pooled: How to split the images of tfds again, where its splits differ.
+      name: Key of `DATASETS`, and name of the data set in tfds.
+      data_dir: Data directory, or `None`.
+      files: Function that reads the published files in a directory and returns the same.
+      file_names: Names of the published files, for error messages.
+      pooled: Function that splits the images of tfds again, if its splits differ.
     """
     entry, reasons = DATASETS[name], []
     if data_dir is not None:
@@ -324,28 +326,28 @@ def _shuffled(images, stream):
 
 
 def _binarized_once(gray, stream):
-    # 255 levels, so that a pixel of level k is white with probability k / 255 exactly.
+    # With 255 levels, a pixel of level k is white with probability exactly k / 255.
     levels = np.random.default_rng([_SEED, stream]).integers(0, 255, gray.shape, dtype=np.uint8)
     return np.where(levels < gray, np.uint8(255), np.uint8(0))
 
 
 def binarized_training_images(images: Images) -> np.ndarray:
-    """The training images in order, binarized once: `uint8`, `[N, 28, 28]`, 0 or 255.
+    """Returns the training images in order, binarized once: `uint8`, `[N, 28, 28]`, 0 or 255.
 
-    For looking at a trained model; training itself takes `batches.training_batches`.
+    For inspecting a trained model. Training uses `batches.training_batches`.
     """
     return _binarized_once(images.train, _TRAIN) if images.dynamic else images.train
 
 
 def spread(pixels: np.ndarray, num_images: int | None) -> np.ndarray:
-    """Some images, evenly spaced: a set sorted by class or by writer is seen in all its parts.
+    """Returns evenly spaced images, which cover all parts of a set sorted by class or by writer.
 
     Args:
-      pixels: `[N, 28, 28]`.
-      num_images: How many; `None`, or `N` and more, for all.
+      pixels: Images, `[N, 28, 28]`.
+      num_images: Number of images; `None`, or at least `N`, for all.
 
     Returns:
-      some: `[min(N, num_images), 28, 28]`, the same ones each time.
+      some: Images, `[min(N, num_images), 28, 28]`. The selection is deterministic.
     """
     if num_images is None or num_images >= len(pixels):
         return pixels

@@ -1,4 +1,4 @@
-"""Dimension-wise resampling: each latent dimension with an acceptance function of its own."""
+"""Dimension-wise resampling: each latent dimension has its own acceptance function."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import tensorflow as tf
 
 
 class DimensionwiseAcceptance(tf.Module):
-    """`d` networks from one number to the logit of its acceptance, `a_i(z_i)`.
+    """`d` networks, each of which maps one number `z_i` to the logit of `a_i(z_i)`.
 
-    No weights are shared. A layer of all networks is one product, with kernels stacked to
-    `[d, in, out]`; they start as Glorot's, hidden layers are tanh.
+    The networks share no weights. Each layer is one batched product for all networks, with kernels
+    of shape `[d, in, out]`. Kernels have Glorot uniform initialization, and hidden layers use tanh.
 
     Args:
       d: Number of dimensions.
-      hidden_units: Of each network.
-      seed: Of the initial weights.
+      hidden_units: Sizes of the hidden layers of each network.
+      seed: Seed for the initial weights.
     """
 
     def __init__(self, d: int, hidden_units: Sequence[int] = (20, 20), seed: int = 0):
@@ -33,8 +33,8 @@ class DimensionwiseAcceptance(tf.Module):
             self.biases.append(tf.Variable(tf.zeros([d, fan_out]), name="bias"))
 
     def logits(self, z: tf.Tensor) -> tf.Tensor:
-        """Logits of `a_i(z_i)`, of the shape of `z`, `[..., d]`."""
-        # Networks first: with the points in between, every product would transpose twice.
+        """Returns the logits of `a_i(z_i)`, with the shape of `z`, `[..., d]`."""
+        # Networks on the first axis, which avoids two transposes in every product.
         h = tf.transpose(tf.reshape(z, [-1, z.shape[-1]]))[..., tf.newaxis]  # [d, N, 1]
         for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             h = tf.tanh(h) if layer > 0 else h

@@ -1,4 +1,4 @@
-"""Early stopping on the validation NLL, as the paper does on statically binarized MNIST."""
+"""Early stopping on the validation NLL, as in the paper for statically binarized MNIST."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from examples.vae import checkpoints, datasets, evaluation
 from examples.vae.config import Config
 from examples.vae.run_directory import RunDirectory
 
-NUM_EVALUATIONS = 50  # in the course of the whole budget
-IWAE_SAMPLES, Z_SAMPLES = 20, 10**5  # of each
+NUM_EVALUATIONS = 50  # over the full training budget
+IWAE_SAMPLES, Z_SAMPLES = 20, 10**5  # for each evaluation
 
 
 def num_images(config: Config, available: int) -> int:
-    """How many validation images to look at each time.
+    """Returns the number of validation images for each evaluation.
 
-    Short budgets look at some of them, a tenth as many as there are steps and at least 64: to look
-    at 10,000 would take longer than the training. From 100,000 steps on it is all of them.
+    Runs of at least 100,000 steps use all images. Shorter runs use a tenth of the number of steps,
+    at least 64, because evaluating all 10,000 images would take longer than the training.
     """
     return available if config.steps >= 100_000 else min(available, max(64, config.steps // 10))
 
 
 class BestValidation(keras.callbacks.Callback):
-    """Keeps the weights of the best validation NLL, and stops when it has not improved for long.
+    """Saves the weights with the best validation NLL, and stops when it no longer improves.
 
-    What it has seen is a table from steps to NLLs on disk. A resumed training adds the same
-    values again for the steps that it repeats, so that it stops where the uninterrupted one does.
+    The validation NLLs are stored on disk by step. A resumed training computes the same values for
+    repeated steps, so it stops at the same step as an uninterrupted one.
 
     Args:
       run: Directory of the run.
       validation: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`.
       config: Configuration of the run.
-      patience: How many looks in a row may bring nothing new.
+      patience: Number of consecutive evaluations without improvement before training stops.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class BestValidation(keras.callbacks.Callback):
         self.last = 0
 
     def history(self) -> dict[int, float]:
-        """Validation NLL by step, up to now."""
+        """Returns the validation NLLs by step."""
         if not self.file.exists():
             return {}
         return {int(k): v for k, v in files.read_json(self.file).items()}
 
     @property
     def stopped(self) -> bool:
-        """Whether the last `patience` looks brought nothing new."""
+        """Whether the last `patience` evaluations brought no improvement."""
         values = list(self.history().values())
         return len(values) > self.patience and np.argmin(values) < len(values) - self.patience
 
@@ -83,5 +83,5 @@ class BestValidation(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def restore_best(self, model) -> None:
-        """Gives the model the weights that it had when the validation NLL was best."""
+        """Restores the weights with the best validation NLL into the model."""
         checkpoints.restore(checkpoints.manager(self.run, model, checkpoints.BEST))

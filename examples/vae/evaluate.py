@@ -2,8 +2,9 @@
 
     python -m examples.vae.evaluate out/lars --iwae-samples 5000
 
-Writes `metrics.json`, `samples.png`, `reconstructions.png`, and the NLL and the bound of each test
-image, `test_nll.npy` and `test_elbo.npy`. Fuller metrics are never replaced by less full ones.
+Writes `metrics.json`, `samples.png` and `reconstructions.png`. Also writes the NLL and the bound of
+each test image to `test_nll.npy` and `test_elbo.npy`. Refuses to replace the metrics of a more
+thorough evaluation.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MODULE = "examples.vae.evaluate"
 
 
 def add_evaluation(parser: command_line.Parser) -> None:
-    """The options that make an `Evaluation`; those that are not given are not in the result."""
+    """Adds the options of an `Evaluation`. Omitted options are absent from the namespace."""
     for name, text in {
         "iwae-samples": "importance samples for each test image",
         "z-samples": "draws from the proposal for Z",
@@ -44,7 +45,7 @@ def add_evaluation(parser: command_line.Parser) -> None:
 
 
 def evaluation_of(args: argparse.Namespace) -> Evaluation:
-    """From the options of `add_evaluation`."""
+    """Returns the evaluation that the options of `add_evaluation` describe."""
     names = ("iwae_samples", "z_samples", "test_images")
     return Evaluation(**{name: vars(args)[name] for name in names if name in args})
 
@@ -63,7 +64,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
-    RunDirectory(args.run).config()  # without a run there is nothing to wait for
+    RunDirectory(args.run).config()  # fail before the slow imports if there is no run
     command_line.require("matplotlib")
     cores.share()
     command_line.import_tensorflow()

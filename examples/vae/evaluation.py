@@ -1,8 +1,8 @@
 """Evaluation of a trained VAE: importance-weighted test NLL, the bound and its parts, Z, pictures.
 
-`metrics.json`, `samples.png` and `reconstructions.png` go into the directory of the run, and
-`test_nll.npy` and `test_elbo.npy`, the NLL and the bound of each test image: the difference between
-two runs on the same images is known better than either.
+The directory of the run receives `metrics.json`, `samples.png` and `reconstructions.png`, and the
+NLL and the bound of each test image, `test_nll.npy` and `test_elbo.npy`. On the same images, the
+difference between two runs has a smaller error than either value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from examples.vae.run_directory import RunDirectory, evaluation_of
 
 tfd = tfp.distributions
 
-# Latents decoded at a time: enough to keep the cores busy, and 13 MB of pixels.
+# Latents decoded at a time: enough to keep the cores busy, with 13 MB of pixels.
 IMAGES_PER_BATCH = 64
 SAMPLES_PER_CHUNK = 50
 
@@ -42,21 +42,21 @@ def importance_weighted(
     other_priors: Sequence[tfd.Distribution] = (),
     progress: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Importance-weighted log likelihoods, in chunks of constant memory.
+    """Computes importance-weighted log likelihoods in chunks, with constant memory.
 
     Args:
-      model: The encoder and decoder.
-      prior: Its prior, with a fixed log Z.
+      model: Model with the encoder and decoder.
+      prior: Prior of the model, with a fixed log Z.
       pixels: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`.
-      num_samples: Draws of the latents for each image.
-      seed: Of the draws.
-      other_priors: Others to evaluate at the same draws.
-      progress: Whether to show a bar.
+      num_samples: Number of draws of the latents for each image.
+      seed: Seed for the draws.
+      other_priors: Further priors to evaluate at the same draws.
+      progress: Whether to show a progress bar.
 
     Returns:
-      log_likelihood: Of each image, shape `[N]`: log of the mean weight of its draws.
-      recons, kl: Mean over the draws of each image, shape `[N]`.
-      other_log_likelihoods: Under the other priors, shape `[len(other_priors), N]`.
+      log_likelihood: Log of the mean importance weight of each image, shape `[N]`.
+      recons, kl: Means over the draws of each image, shape `[N]`.
+      other_log_likelihoods: Log likelihoods under `other_priors`, shape `[len(other_priors), N]`.
     """
 
     def chunk(x, seed, size):
@@ -80,7 +80,7 @@ def importance_weighted(
         )
 
     rows = []
-    # Keras would end the bar on the last batch's NLL; this shows the mean over all images.
+    # By default the bar ends with the NLL of the last batch. This shows the mean over all images.
     bar = keras.utils.Progbar(len(pixels), unit_name="image", stateful_metrics=["nll"])
     for batch, x in enumerate(batches.evaluation_batches(pixels, IMAGES_PER_BATCH)):
         parts = np.float64(chunks(x, tf.constant(seed + 7919 * batch)))  # [chunks, 2 + priors, b]
@@ -100,7 +100,7 @@ def importance_weighted(
 
 
 def frozen_prior(model: models.LatentVariableModel, z_samples: int, seed: int, progress=False):
-    """The prior with a fixed log Z, and the estimate of it (`None` if it needs none)."""
+    """Returns the prior with a fixed log Z, and the estimate of log Z (`None` if there is no Z)."""
     part = priors.resampled_part(model.prior)
     if part is None:
         return model.prior, None
@@ -111,7 +111,7 @@ def frozen_prior(model: models.LatentVariableModel, z_samples: int, seed: int, p
 def validation_nll(
     model: models.LatentVariableModel, pixels: np.ndarray, iwae_samples: int, z_samples: int
 ) -> float:
-    """A quick NLL, the same draws each time."""
+    """Returns an approximate NLL with few samples. Every call uses the same draws."""
     prior, _ = frozen_prior(model, z_samples, seed=1)
     return float(-importance_weighted(model, prior, pixels, iwae_samples)["log_likelihood"].mean())
 
@@ -125,12 +125,12 @@ def compute_metrics(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, float | np.ndarray | None]:
-    """All numbers of `metrics.json` that come from the model, and `test_*`, those of each image.
+    """Computes the metrics of a model for `metrics.json`, and the values of each image as `test_*`.
 
-    Each `*_stderr` joins the error of the mean over test images with `stderr_from_z`, the change of
-    the NLL when log Z is off by its standard error; the reconstruction has no Z in it. Where each
-    dimension has a Z, `z` and `expected_attempts` are means over them, and `log_z_stderr` is that
-    of the sum of log Z.
+    Each `*_stderr` combines the standard error of the mean over test images with `stderr_from_z`,
+    the change of the NLL when log Z is shifted by its standard error. The reconstruction term does
+    not depend on Z. If each dimension has its own Z, `z` and `expected_attempts` are means over the
+    dimensions, and `log_z_stderr` is the standard error of the sum of log Z.
     """
     prior, estimate = frozen_prior(model, z_samples, seed, progress)
     shifted = [] if estimate is None else [priors.freeze(prior, _off_by_stderr(estimate))]
@@ -168,10 +168,10 @@ def compute_metrics(
 
 
 def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> np.ndarray:
-    """Off by its standard error, log Z; of several, each by its share, their sum by the sum's.
+    """Returns log Z, shifted by its standard error.
 
-    The errors of several are independent, so the variance of the sum is the sum of the variances,
-    and each has its share in that.
+    If there are several Z, their errors are independent, and the variance of the sum of log Z is
+    the sum of the variances. Each log Z is shifted so that the sum shifts by its standard error.
     """
     with np.errstate(invalid="ignore"):
         share = estimate.stderr / np.linalg.norm(estimate.stderr)
@@ -179,15 +179,15 @@ def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> np.ndarray:
 
 
 def check_not_fuller(directory: pathlib.Path, wanted: Evaluation, steps: int) -> None:
-    """Refuses to replace metrics by less full ones of the same weights.
+    """Checks that no metrics of a more thorough evaluation of the same weights would be replaced.
 
     Args:
-      directory: Where to write.
-      wanted: The evaluation that is to be made.
-      steps: Steps that the model was trained for.
+      directory: Output directory.
+      wanted: Settings of the new evaluation.
+      steps: Number of steps that the model was trained for.
 
     Raises:
-      UserError: What is there covers what is wanted, and more.
+      UserError: The existing evaluation exceeds `wanted` in some setting.
     """
     metrics = RunDirectory(directory).metrics()
     if metrics is None or metrics.get("steps") != steps:
@@ -213,19 +213,19 @@ def evaluate(
     """Evaluates a trained model and writes `metrics.json` and the pictures.
 
     Args:
-      model: The model after its training.
-      images: The data; the test images are what counts.
+      model: Trained model.
+      images: Data set, whose test images are evaluated.
       config: Configuration of the run.
-      directory: Where to write: that of the run, or another.
-      evaluation: How fully to look.
-      command: What the user typed, to be kept with the numbers.
-      progress: Whether to show bars.
+      directory: Output directory, which need not be the directory of the run.
+      evaluation: Settings of the evaluation.
+      command: Command line of the user, stored with the metrics.
+      progress: Whether to show progress bars.
 
     Returns:
-      metrics: What `metrics.json` holds.
+      metrics: Content of `metrics.json`.
 
     Raises:
-      UserError: There are fuller metrics of the same weights.
+      UserError: The directory has metrics of a more thorough evaluation of the same weights.
     """
     steps = int(model.optimizer.iterations)
     check_not_fuller(directory, evaluation, steps)
@@ -270,12 +270,15 @@ def evaluate(
 
 
 def prior_samples(model: models.LatentVariableModel, rows: int = 10, columns: int = 10):
-    """Means of images decoded from draws of the prior, `[rows, columns, 28, 28]`."""
+    """Returns means of images decoded from draws of the prior, `[rows, columns, 28, 28]`."""
     return np.reshape(model.sample_means(rows * columns), [rows, columns, 28, 28])
 
 
 def reconstructions(model: models.LatentVariableModel, test: np.ndarray, columns: int = 10):
-    """Test images, each above its reconstruction, `[rows, columns, 28, 28]`: three rows of each."""
+    """Returns test images, each above its reconstruction, `[rows, columns, 28, 28]`.
+
+    There are up to three rows of test images.
+    """
     columns = min(columns, len(test))
     rows = min(3, len(test) // columns)
     x = np.float32(test[: rows * columns] > 0)

@@ -1,8 +1,8 @@
-"""The paper's VAEs in Keras 3; each takes its prior as an argument.
+"""The paper's VAEs in Keras 3. Each model takes its prior as an argument.
 
-Notation as in the paper's appendix: `784-300-300-50` are layer sizes, hidden layers of an MLP are
-tanh, convolutions are followed by ReLU, weights start as Glorot's. A Normal has two linear heads,
-for its mean and its log standard deviation.
+The notation follows the paper's appendix: `784-300-300-50` are layer sizes. Hidden layers of an MLP
+use tanh, convolutions use ReLU, and weights have Glorot initialization. A Normal has two linear
+heads, for its mean and its log standard deviation.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ def mlp(*units: int) -> keras.Sequential:
 
 
 def apply(network: Callable, h: tf.Tensor) -> tf.Tensor:
-    """Applies a network to the last axis of `h`: Keras fixes the rank at the first call."""
+    """Applies a network to the last axis of `h`. Keras fixes the input rank at the first call."""
     out = network(tf.reshape(h, [-1, h.shape[-1]]))
     return tf.reshape(out, tf.concat([tf.shape(h)[:-1], [out.shape[-1]]], 0))
 
 
 class LatentVariableModel(keras.Model):
-    """What they have in common: the evidence lower bound, trained and evaluated.
+    """Base class of the VAEs, with the evidence lower bound for training and evaluation.
 
-    Subclasses say how to draw latents from the encoder (`infer`) and how to decode them.
+    Subclasses define how to draw latents from the encoder (`infer`) and how to decode them.
 
     Args:
-      make_prior: Gets this model's `encode_top` and returns the prior of the topmost latent.
-      num_latents: Dimensions of each latent.
-      kl_weight: Maps the step to the weight of the KL term; `None` for a weight of 1.
-      seed: The noise of step `i` is a function of `seed` and `i`, so that a resumed training
-        repeats the uninterrupted one.
+      make_prior: Function that maps this model's `encode_top` to the prior over the topmost latent.
+      num_latents: Number of dimensions of each latent.
+      kl_weight: Function that maps the step to the weight of the KL term; `None` for a weight of 1.
+      seed: Seed for the noise. The noise of step `i` depends only on `seed` and `i`, so a resumed
+        training repeats the uninterrupted one.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LatentVariableModel(keras.Model):
         self.kl_weight = kl_weight or (lambda step: 1.0)
         self.seed = seed
         self.build_networks()
-        # One pass creates all weights, so that a prior that uses the encoder can use them, too.
+        # One pass creates all weights, so a prior can use the encoder.
         self.encode_and_decode(tf.zeros([1, 28, 28]))
         self.prior_layer = tfp_lars.DistributionLayer(make_prior(self.encode_top))
         self.trackers = [keras.metrics.Mean(name=n) for n in ("elbo", "kl", "recons")]
@@ -85,31 +85,31 @@ class LatentVariableModel(keras.Model):
 
     @property
     def prior(self) -> tfd.Distribution:
-        """Of the topmost latent; of the images, where these are resampled."""
+        """Prior over the topmost latent, or the distribution of images if images are resampled."""
         return self.prior_layer.distribution
 
     def build_networks(self) -> None:
         raise NotImplementedError
 
     def encode_top(self, x: tf.Tensor) -> tfd.Distribution:
-        """q(z_top | x), batch shape `[N]`, event shape `[d]`, for images `[N, 28, 28]`."""
+        """Returns q(z_top | x), batch shape `[N]`, event shape `[d]`, for images `[N, 28, 28]`."""
         raise NotImplementedError
 
     def infer(self, x: tf.Tensor, num_samples: int, seed: tf.Tensor):
-        """Latents from the encoder, topmost first, with what their density needs.
+        """Draws latents from the encoder.
 
         Returns:
           latents: List of tensors `[num_samples, N, d]`, topmost first.
-          log_qs: Their log densities under the encoder, `[num_samples, N]` each.
+          log_qs: List of their log densities under the encoder, `[num_samples, N]` each.
         """
         raise NotImplementedError
 
     def log_lower(self, latents) -> tf.Tensor:
-        """Log density of the latents below the topmost given those above, `[S, N]`."""
+        """Returns the log density of the lower latents given those above, `[S, N]`."""
         raise NotImplementedError
 
     def decode(self, latents) -> tf.Tensor:
-        """Logits of the pixels, `latents' shape + [784]` without the last axis."""
+        """Returns the logits of the pixels, `[..., 784]`, for latents `[..., d]`."""
         raise NotImplementedError
 
     def sample_lower(self, top: tf.Tensor, seed: tf.Tensor):
@@ -117,7 +117,7 @@ class LatentVariableModel(keras.Model):
         raise NotImplementedError
 
     def encode_and_decode(self, x: tf.Tensor, seed=(0, 0)):
-        """Logits `[N, 784]` for images `[N, 28, 28]`, from one draw of the latents."""
+        """Returns logits `[N, 784]` for images `[N, 28, 28]`, from one draw of the latents."""
         latents, _ = self.infer(x, 1, tf.constant(seed))
         self.log_lower(latents)
         return self.decode(latents)[0]
@@ -130,17 +130,17 @@ class LatentVariableModel(keras.Model):
         prior: tfd.Distribution | None = None,
         training: bool | None = None,
     ) -> Terms:
-        """The parts of the bound, and the topmost latent, for images `[N, 28, 28]`.
+        """Returns the parts of the bound, and the topmost latent, for images `[N, 28, 28]`.
 
         `recons` and `kl` have shape `[num_samples, N]`, `top` has `[num_samples, N, d]`.
 
         Args:
-          x: Images of 0 and 1.
-          num_samples: Draws of the latents for each image.
+          x: Binary images, 0 or 1.
+          num_samples: Number of draws of the latents for each image.
           seed: Stateless seed.
-          prior: Used instead of the model's own: for evaluation, with a fixed log Z.
-          training: Whether the model's own prior updates its average of Z; `None` for what Keras
-            says, and for `True` outside of Keras.
+          prior: Prior with a fixed log Z, for evaluation; `None` for the model's own prior.
+          training: Whether the model's own prior updates its average of Z. `None` for the value set
+            by Keras, and for `True` outside of Keras.
         """
         latents, log_qs = self.infer(x, num_samples, seed)
         if prior is None:
@@ -154,54 +154,54 @@ class LatentVariableModel(keras.Model):
         return {"recons": recons, "kl": kl, "top": latents[0]}
 
     def log_prior(self, prior: tfd.Distribution, top: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-        """Log density of the topmost latent of images under a prior with a fixed log Z.
+        """Returns the log density of the topmost latent under a prior with a fixed log Z.
 
         Args:
-          prior: One like the model's own.
-          top: The topmost latent, `[S, N, d]`.
+          prior: Prior of the same type as the model's own.
+          top: Topmost latent, `[S, N, d]`.
           x: Images `[N, 28, 28]`.
 
         Returns:
-          log_p: Shape `[S, N]`.
+          log_p: Log density, `[S, N]`.
         """
         return prior.log_prob(top)
 
     def log_own_prior(
         self, top: tf.Tensor, x: tf.Tensor, log_q: tf.Tensor, training: bool | None
     ) -> tf.Tensor:
-        """The same under the model's own prior.
+        """Returns the log density of the topmost latent under the model's own prior, `[S, N]`.
 
         Args:
-          top: The topmost latent, `[S, N, d]`.
+          top: Topmost latent, `[S, N, d]`.
           x: Images `[N, 28, 28]`.
           log_q: Log density of `top` under the encoder, `[S, N]`. It adds the encoder's samples to
             the estimate of Z, which lowers its variance.
-          training: As for `terms`.
+          training: Whether the prior updates its average of Z, as for `terms`.
         """
         more = {"target_log_prob": log_q} if isinstance(self.prior, tfp_lars.Resampled) else {}
         return self.prior_layer(top, training=training, **more)
 
     def call(self, x, training=None):
-        """The parts of the bound for one draw of the latents, `[N]` each."""
+        """Returns the parts of the bound for one draw of the latents, `[N]` each."""
         step = tf.cast(self.optimizer.iterations, tf.int32)
         seed = tf.random.fold_in(tf.constant([self.seed, 1]), step)
         terms = self.terms(x, 1, seed, training=training)
         return {name: terms[name][0] for name in ("recons", "kl")}
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Minus the bound, with the KL term weighted by the warm-up."""
+        """Returns the negative bound, with the KL term weighted by the warm-up."""
         recons, kl = (tf.reduce_mean(y_pred[name]) for name in ("recons", "kl"))
         for tracker, value in zip(self.trackers, (recons - kl, kl, recons), strict=True):
             tracker.update_state(value)
         return -recons + self.kl_weight(self.optimizer.iterations) * kl
 
     def decode_prior(self, top: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Probabilities of the pixels, `[N, 28, 28]`, for draws `[N, d]` from the prior."""
+        """Returns pixel probabilities, `[N, 28, 28]`, for draws `[N, d]` from the prior."""
         logits = self.decode(self.sample_lower(top, seed))
         return tf.sigmoid(tf.reshape(logits, [-1, 28, 28]))
 
     def sample_means(self, n: int) -> tf.Tensor:
-        """Means of the images that `n` draws from the prior decode to, `[n, 28, 28]`."""
+        """Returns the means of the images decoded from `n` draws from the prior, `[n, 28, 28]`."""
         return self.decode_prior(self.prior.sample(n, seed=(1, 2)), tf.constant([3, 4]))
 
 
@@ -232,17 +232,17 @@ class VAE(LatentVariableModel):
 
 
 class OutputVAE(VAE):
-    """The VAE with a standard normal prior, where the binary images are resampled instead.
+    """The VAE with a standard normal prior and resampled binary images.
 
-    `prior` is the resampled distribution of images, flat, event shape `[784]`: its proposal is the
-    marginal of the VAE, Z comes from decoded draws. The bound is that of the VAE, plus the log
-    ratio of the densities of the resampled images and of the proposal, which is found in the `kl`
-    of `terms`, like all that a prior adds. As in the paper no gradient of Z reaches encoder and
-    decoder, which train as if nothing was resampled.
+    `prior` is the resampled distribution of flat images, event shape `[784]`. Its proposal is the
+    marginal of the VAE, and Z is estimated from decoded draws. The bound is the bound of the VAE
+    plus the log ratio of the resampled density to the proposal density. `terms` includes this log
+    ratio in `kl`. As in the paper, the gradient of Z does not reach the encoder and decoder, which
+    train as if the images were not resampled.
 
     Args:
-      make_prior: Gets the marginal and returns the resampled distribution of images.
-      **kwargs: As for the others.
+      make_prior: Function that maps the marginal to the resampled distribution of images.
+      **kwargs: Arguments of `LatentVariableModel`.
     """
 
     def __init__(self, make_prior: Callable[[tfd.Distribution], tfp_lars.Resampled], **kwargs):
@@ -253,12 +253,12 @@ class OutputVAE(VAE):
         self.latent_prior = tfp_lars.proposals.standard_normal(self.num_latents)
 
     def likelihood(self, z: tf.Tensor) -> tfd.Distribution:
-        """p(x|z), batch shape `[N]`, event shape `[784]`, for latents `[N, d]`."""
+        """Returns p(x|z), batch shape `[N]`, event shape `[784]`, for latents `[N, d]`."""
         return tfd.Independent(tfd.Bernoulli(logits=self.decode([z]), dtype=tf.float32), 1)
 
     def marginal(self) -> tfd.Distribution:
-        """Of the images that the VAE itself makes."""
-        # The weights are this model's already.
+        """Returns the marginal distribution of images under the VAE, without resampling."""
+        # This model already tracks the weights.
         return tfp_lars.proposals.vae_marginal(
             self.latent_prior, self.encode_top, self.likelihood, networks=()
         )
@@ -267,13 +267,13 @@ class OutputVAE(VAE):
         return self.latent_prior.log_prob(top) + prior.log_ratio(tf.reshape(x, [-1, PIXELS]))
 
     def log_own_prior(self, top, x, log_q, training):
-        # The layer's call is `log_prob`, so that it cannot hold the average here.
+        # `prior_layer` calls `log_prob`, not `log_ratio`, so the average of Z is held here.
         held = self.prior.held() if training is False else contextlib.nullcontext()
         with held:
             return self.log_prior(self.prior, top, x)
 
     def sample_means(self, n):
-        # The latents that accepted images came from: both are drawn, the images are looked at.
+        # Resample latents and images jointly, with an acceptance function of the images alone.
         joint = tfd.Blockwise(
             tfd.JointDistributionSequential([self.latent_prior, lambda z: self.likelihood(z)])
         )
@@ -290,7 +290,7 @@ class OutputVAE(VAE):
 
 
 class HVAE(LatentVariableModel):
-    """Two latents, z2 on top, all MLPs.
+    """Two latents with z2 on top. All networks are MLPs.
 
     q(z2|x) = 784-300-300-d, q(z1|x,z2) = [784-300, d-300]-300-d, p(z1|z2) = d-300-300-d,
     p(x|z1,z2) = [d-300, d-300]-300-784.
@@ -306,7 +306,7 @@ class HVAE(LatentVariableModel):
         self.prior_head_1 = NormalHead(d)
 
     def build_image_networks(self):
-        """The parts that differ between MLPs and CNNs."""
+        """Builds the networks that differ between MLPs and CNNs."""
         self.encoder_2 = mlp(300, 300)
         self.encoder_1_of_x = mlp(300)
         self.encoder_1_of_z2 = mlp(300)
@@ -314,7 +314,7 @@ class HVAE(LatentVariableModel):
         self.decoder = keras.Sequential([*mlp(300).layers, layers.Dense(PIXELS)])
 
     def image_features(self, x):
-        """What the encoders of z2 and of z1 make of images `[N, 28, 28]`: `[N, F]` each."""
+        """Returns features of images `[N, 28, 28]` for the encoders of z2 and z1, `[N, F]` each."""
         flat = tf.reshape(x, [-1, PIXELS])
         return self.encoder_2(flat), self.encoder_1_of_x(flat)
 
@@ -346,7 +346,7 @@ class HVAE(LatentVariableModel):
         return apply(self.decode_joined, tf.concat(h, axis=-1))
 
     def decode_joined(self, h):
-        """Logits `[N, 784]` from what was made of both latents, `[N, 600]`."""
+        """Returns logits `[N, 784]` for the joined features of both latents, `[N, 600]`."""
         return self.decoder(h)
 
     def sample_lower(self, top, seed):
@@ -354,7 +354,7 @@ class HVAE(LatentVariableModel):
 
 
 def downsampling() -> keras.Sequential:
-    """28x28x1 - 14x14x32 - 7x7x32 - 4x4x32, kernels of 4, strides of 2."""
+    """Returns the CNN 28x28x1 - 14x14x32 - 7x7x32 - 4x4x32, kernel size 4, stride 2."""
     convolutions = [
         layers.Conv2D(32, 4, strides=2, padding="same", activation="relu") for _ in range(3)
     ]
@@ -362,11 +362,11 @@ def downsampling() -> keras.Sequential:
 
 
 def upsampling() -> keras.Sequential:
-    """4x4x32 - 7x7x32 - 14x14x32 - 28x28x1, kernels of 4.
+    """Returns the CNN 4x4x32 - 7x7x32 - 14x14x32 - 28x28x1, kernel size 4.
 
-    A stride of 2 leads from 4x4 to 8x8. A transposed convolution of stride 1 without padding
-    leads to 4 + (4 - 1) = 7, with the same kernel and as many weights. The paper prints the last
-    shape as 32x32x1, which is not that of its images.
+    A stride of 2 would map 4x4 to 8x8. A transposed convolution of stride 1 without padding maps
+    4 to 4 + (4 - 1) = 7, with the same kernel size and number of weights. The paper gives the last
+    shape as 32x32x1, which is not the shape of its images.
     """
 
     def transposed(channels, **kwargs):
@@ -384,10 +384,10 @@ def upsampling() -> keras.Sequential:
 
 
 class ConvHVAE(HVAE):
-    """Two latents, z2 on top, CNNs next to the image.
+    """Two latents with z2 on top. The networks next to the image are CNNs.
 
     q(z2|x) = CNN-d, q(z1|x,z2) = [CNN, d-512]-300-d, p(z1|z2) = d-300-300-d,
-    p(x|z1,z2) = CNN{[d-300, d-300]-512}, see `downsampling` and `upsampling` for the CNNs.
+    p(x|z1,z2) = CNN{[d-300, d-300]-512}. See `downsampling` and `upsampling` for the CNNs.
     """
 
     def build_image_networks(self):
@@ -406,5 +406,5 @@ class ConvHVAE(HVAE):
 
 
 def num_parameters(model: LatentVariableModel) -> int:
-    """Trained numbers, the prior's included."""
+    """Returns the number of trainable parameters, including the prior's."""
     return int(sum(np.prod(v.shape) for v in model.trainable_variables))

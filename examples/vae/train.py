@@ -2,9 +2,10 @@
 
     python -m examples.vae.train --dataset mnist --prior lars --steps 100000 --out out/lars
 
-The output directory holds `config.json`, `checkpoints/`, `tensorboard/`, and, when the training is
-done, `metrics.json` and pictures (see `examples.vae.evaluate`). The same command resumes from the
-last checkpoint; a run that was killed ends with the weights of one that was not.
+The output directory holds `config.json`, `checkpoints/` and `tensorboard/`. After the training it
+also holds `metrics.json` and pictures (see `examples.vae.evaluate`). The same command resumes an
+interrupted run from its last checkpoint. On a CPU its final weights equal those of an uninterrupted
+run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from examples.vae.run_directory import RunDirectory
 
 MODULE = "examples.vae.train"
 
-# Options that make a `Config`, by what they set there.
+# Options by the field of `Config` or `PriorConfig` that they set.
 _CONFIG = {
     "model": {"choices": MODELS, "help": "architecture"},
     "steps": {"type": positive, "help": "optimizer steps; the paper's are 10^7"},
@@ -61,7 +62,7 @@ def _parser() -> command_line.Parser:
             how = dict(how)
             option = how.pop("option", name.replace("_", "-"))
             dest = f"prior_{name}" if settings is _PRIOR else name
-            # What is not given is left out, so that `Config` alone has the defaults.
+            # Omitted options stay out of the namespace, so only `Config` defines the defaults.
             how |= {"default": argparse.SUPPRESS, "shown_default": getattr(defaults, name)}
             if "choices" not in how:
                 how["metavar"] = option.upper().replace("-", "_")
@@ -96,7 +97,7 @@ _NOT_CONFIG = {"config", "data_dir", "no_evaluation", "quiet"}
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, Config]:
-    """The options, and the run that they describe; `args.out` is its directory."""
+    """Returns the options and the configuration that they describe; `args.out` is its directory."""
     parser = _parser()
     args = parser.parse_args(arguments)
     given = {name: value for name, value in vars(args).items() if value is not None}
@@ -124,10 +125,10 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, C
 
 
 def check_base(config: Config) -> None:
-    """Whether the run that the weights are to come from can serve; imports no TensorFlow.
+    """Checks that the base run can provide the weights. Imports no TensorFlow.
 
     Raises:
-      UserError: It cannot.
+      UserError: The base run has another configuration, or is not finished.
     """
     run = RunDirectory(config.base)
     found = run.config()
@@ -145,7 +146,7 @@ def check_base(config: Config) -> None:
     step = run.last_step()
     if step is None:
         raise UserError(f"{config.base} holds no checkpoint yet: train it first.")
-    # With early stopping the best weights are from some step before the last.
+    # With early stopping a finished run may end before its last step.
     if step < found.steps and not found.stops_early:
         raise UserError(
             f"{option} {config.base} is at step {step} of {found.steps}: train it to its end."

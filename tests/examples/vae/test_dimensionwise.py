@@ -1,4 +1,4 @@
-"""Dimension-wise resampling: networks that do not mix, and a Z for each dimension."""
+"""Dimension-wise resampling: independent networks, and a Z for each dimension."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tests.bounds import FALSE_ALARM_RATE, dkw_band, normal_bound
 
 
 def make(d=3, T=20):
-    """A prior whose dimensions differ, with acceptances far from constant."""
+    """Returns a prior with different dimensions and acceptances that are far from constant."""
     config = PriorConfig("lars_dimensionwise", (20, 20), T=T, num_samples=64)
     prior = priors.make(d, config, None)
     accept_fn = prior.distribution.accept_fn
@@ -23,7 +23,7 @@ def make(d=3, T=20):
 
 
 def by_quadrature(prior, num_points=2001):
-    """Z and p_T of each dimension on a grid: `[d]`, grid `[G]`, density `[G, d]`."""
+    """Returns Z of each dimension `[d]`, the grid `[G]`, and p_T on the grid `[G, d]`."""
     grid = np.linspace(-8.0, 8.0, num_points)
     step = grid[1] - grid[0]
     z = np.float32(np.repeat(grid[:, None], prior.event_shape[0], axis=1))
@@ -70,7 +70,7 @@ def test_density_is_the_product_of_those_by_quadrature(seed):
     np.testing.assert_allclose(frozen.log_prob(np.float32(grid[rows])), expected, rtol=1e-4)
     draws = prior.sample(5000, seed=[seed, 1]).numpy()
     for i in range(3):
-        # Up to the middle of each cell, so that the error is of second order in its width.
+        # Integrate up to the middle of each cell, for an error of second order in its width.
         mass = density[:, i] * (grid[1] - grid[0])
         cdf = np.interp(np.sort(draws[:, i]), grid, np.cumsum(mass) - 0.5 * mass)
         gap = np.abs(cdf - np.arange(5000) / 5000).max()
@@ -78,7 +78,7 @@ def test_density_is_the_product_of_those_by_quadrature(seed):
 
 
 class Model:
-    """As much of a model as the evaluation of its prior looks at."""
+    """Stub with the parts of a model that the evaluation of its prior uses."""
 
     def __init__(self, prior):
         self.prior = prior
@@ -96,7 +96,7 @@ def test_evaluation_freezes_a_z_for_each_dimension(seed):
 
 
 def test_error_of_all_z_is_that_of_the_sum_of_their_logs():
-    """Untruncated, log p has minus the sum of log Z, whose standard errors are known."""
+    """Without truncation, log p contains minus the sum of log Z, with known standard errors."""
     stderr = np.array([0.03, 0.04, 0.0])
     estimate = tfp_lars.LogNormalizer(np.array([-1.0, -2.0, -0.5]), stderr, 10, "monte_carlo")
     prior = make(T=None)

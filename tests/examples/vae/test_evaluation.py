@@ -1,4 +1,4 @@
-"""The NLL estimator, against a marginal likelihood that quadrature gives."""
+"""The NLL estimator, compared with a marginal likelihood from quadrature."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from tests.bounds import normal_bound
 
 @pytest.fixture(scope="module")
 def model():
-    """A VAE of two latents whose decoder says something, with a prior of two lobes."""
+    """Returns a VAE with two latent dimensions, an informative decoder and a bimodal prior."""
     tf.random.set_seed(3)
 
     def make_prior(encode):
@@ -32,7 +32,7 @@ def model():
         )
 
     model = models.VAE(make_prior, num_latents=2)
-    # An encoder somewhat wider than the posterior, so that weights have a variance to speak of.
+    # An encoder wider than the posterior gives the importance weights a noticeable variance.
     for layer in (model.decoder.layers[-1], model.head.dense):
         layer.kernel.assign(0.2 * layer.kernel)
     model.head.dense.bias.assign([0.0, 0.0, 0.4, 0.4])
@@ -40,7 +40,7 @@ def model():
 
 
 def log_marginals(model, prior, x):
-    """log of the integral of p(z) p(x|z) on a grid, for each image."""
+    """Returns the log of the integral of p(z) p(x|z) on a grid, for each image."""
     axis = np.linspace(-7.0, 7.0, 281, dtype=np.float32)
     step = float(axis[1] - axis[0])
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
@@ -56,19 +56,19 @@ def test_importance_weighting_finds_the_marginal_likelihood(model, seed, num_rep
     prior, estimate = evaluation.frozen_prior(model, 10**6, seed=1)
     assert 0.05 < np.exp(estimate.log_z) < 0.95
     exact = log_marginals(model, prior, pixels > 0)
-    # Each time an image comes up it has draws of its own.
+    # Each repetition of an image has its own draws.
     repeated = np.tile(pixels, [num_repeats, 1, 1])
     found = evaluation.importance_weighted(model, prior, repeated, 150, seed=seed)
     ratio = np.exp(found["log_likelihood"].reshape(num_repeats, -1) - exact)
     stderr = ratio.std(ddof=1) / np.sqrt(ratio.size)
     assert stderr < 0.02
     assert abs(ratio.mean() - 1.0) < normal_bound() * stderr + 1e-4
-    # One draw instead of 150 is a bound, and a much lower one.
+    # One draw instead of 150 gives a much lower bound.
     assert np.mean(found["recons"] - found["kl"]) < np.mean(exact) - 0.1
 
 
 def test_chunks_add_up_whatever_their_size(model):
-    """120 draws in chunks of 50, 50 and 20 are those draws, not 3 averages of logs."""
+    """Chunks of 50, 50 and 20 give the mean weight of 120 draws, not an average of 3 logs."""
     pixels = np.uint8(255 * (np.random.default_rng(0).random((3, 28, 28)) < 0.3))
     prior = model.prior.freeze(-0.7)
     found = evaluation.importance_weighted(model, prior, pixels, 120, seed=5)
@@ -84,7 +84,7 @@ def test_chunks_add_up_whatever_their_size(model):
 
 
 def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
-    """Where the prior is not truncated, an error of log Z is an error of the NLL, one to one."""
+    """Without truncation, an error of log Z is an equal error of the NLL."""
     pixels = np.uint8(255 * (np.random.default_rng(0).random((5, 28, 28)) < 0.3))
     endless = model.prior.copy(T=None)
     found = evaluation.importance_weighted(
@@ -96,7 +96,7 @@ def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
 
 
 def test_progress_bar_ends_on_the_result(model, capsys):
-    """Two batches, of 64 and 6 images, the second of other images than the first."""
+    """The two batches have 64 and 6 images and differ in brightness."""
     white = np.where(np.arange(70) < 64, 0.1, 0.5)[:, None, None]
     pixels = np.uint8(255 * (np.random.default_rng(0).random((70, 28, 28)) < white))
     prior = model.prior.freeze(-0.7)
@@ -137,14 +137,14 @@ def test_every_image_s_nll_is_kept_and_its_mean_is_the_nll(model, tmp_path):
     assert (found["iwae_samples"], found["z_samples"]) == (20, 1000)
     assert found["images"] == images.digest
     assert found["revision"] == revision.revision()
-    # Half of the images are every other one.
+    # Half of the images means every other image.
     half = dataclasses.replace(images, test=images.test[::2])
     expected = evaluation.compute_metrics(model, half, iwae_samples=20, z_samples=1000)
     np.testing.assert_allclose(nll, expected["test_nll"], rtol=1e-6)
 
 
 def test_error_of_log_z_is_stored_and_is_a_part_of_each_error(model):
-    """With Z near a half, T = 20 is as good as no truncation, where the two are the same."""
+    """With Z near 0.5, T = 20 is effectively untruncated, so both errors are equal."""
     found = evaluation.compute_metrics(model, random_images(), iwae_samples=20, z_samples=1000)
     assert math.isclose(found["stderr_from_z"], found["log_z_stderr"], rel_tol=0.01)
     for name in ("nll", "elbo", "kl", "recons"):
@@ -166,7 +166,7 @@ def test_fuller_metrics_are_not_replaced(model, tmp_path, less):
         evaluate(model, tmp_path, images, **{"test_images": 45, **less})
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     evaluate(model, tmp_path / "other", images, **{"test_images": 45, **less})
-    # Those of other weights are replaced.
+    # Metrics of other weights are replaced.
     model.optimizer.iterations.assign(7)
     found = evaluate(model, tmp_path, images, **{"test_images": 45, **less})
     assert found["steps"] == 7

@@ -1,4 +1,4 @@
-"""The fused optimizer takes the steps of Keras's own."""
+"""The fused optimizer takes the same steps as Keras's Adam."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from examples.vae.fused_adam import FusedAdam
 
 
 def train(optimizer, in_graph, num_steps=20):
-    """A few steps of logistic regression, with a rate that changes on the way."""
+    """Takes a few steps of logistic regression, with a changing learning rate."""
     rng = np.random.default_rng(0)
     x = tf.constant(rng.normal(size=(32, 3)), tf.float32)
     y = tf.constant(rng.integers(0, 2, (32, 1)), tf.float32)
@@ -47,7 +47,7 @@ def test_steps_are_those_of_adam(in_graph, options):
     found = train(FusedAdam(schedule, **options), in_graph)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)  # 1 - 0.999 in float32
-    assert np.all(np.abs(found[0] - 1.0) > 0.1)  # it did move
+    assert np.all(np.abs(found[0] - 1.0) > 0.1)  # the weights changed
 
 
 def test_state_that_keras_keeps_elsewhere_is_left_to_keras(monkeypatch):

@@ -1,4 +1,4 @@
-"""The paper's architectures: sizes by hand, shapes, and what a training step does."""
+"""The paper's architectures: hand-computed sizes, shapes, and training steps."""
 
 import itertools
 
@@ -18,7 +18,7 @@ D = 50
 
 
 def dense(*sizes):
-    """Parameters of a fully connected network with these layer sizes."""
+    """Returns the number of parameters of a fully connected network with these layer sizes."""
     return sum(a * b + b for a, b in itertools.pairwise(sizes))
 
 
@@ -157,7 +157,7 @@ def test_vamp_prior_is_the_mixture_of_posteriors_at_its_pseudo_inputs():
 
 
 def test_resampled_prior_is_told_the_density_of_the_encoder():
-    """The topmost latent takes part in the estimate of Z, as in the paper."""
+    """The topmost latent contributes to the estimate of Z, as in the paper."""
     calls = []
 
     class Spy(tfp_lars.Resampled):

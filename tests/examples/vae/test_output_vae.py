@@ -1,4 +1,4 @@
-"""The VAE whose images are resampled: its bound, its evaluation, its training and resuming."""
+"""The VAE with resampled images: bound, evaluation, training and resuming."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ def random_images(n=12):
 
 @pytest.fixture(scope="module")
 def model():
-    """Its acceptance network tells images apart, and would reject many."""
+    """Returns a model whose acceptance network distinguishes images and rejects many."""
     model = building.build(config())
     last = model.prior.accept_fn._dense[-1]
     last.kernel.assign(10.0 * last.kernel)
@@ -39,7 +39,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def plain(model):
-    """The VAE of the same encoder and decoder, nothing resampled."""
+    """Returns the VAE with the same encoder and decoder, without resampling."""
     prior = PriorConfig("standard")
     plain = building.build(Config("mnist", "vae", prior, 1, num_latents=3))
     for name in ("encoder", "head", "decoder"):
@@ -89,7 +89,7 @@ def test_nll_is_importance_weighted_minus_the_log_ratio(model, plain):
 
 
 def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
-    """In untruncated resampling it is an error of the NLL, one to one."""
+    """Without truncation, an error of log Z is an equal error of the NLL."""
     endless = model.prior.copy(T=None)
     found = evaluation.importance_weighted(
         model, endless.freeze(-0.7), random_images().test, 3, other_priors=[endless.freeze(-0.6)]
@@ -103,7 +103,7 @@ def test_error_of_log_z_is_carried_into_the_error_of_the_nll(model):
 
 
 def test_samples_are_decoded_means_of_accepted_images(model, monkeypatch):
-    """All pixels alike, and images accepted if more than 70% of them are white."""
+    """All pixels have the same probability. Images with more than 70% white pixels are accepted."""
     decode = lambda self, latents: tf.repeat(2.0 * latents[0][..., :1], 784, axis=-1)  # noqa: E731
     monkeypatch.setattr(type(model), "decode", decode)
     white = tfp_lars.AcceptanceNetwork(())
@@ -117,13 +117,13 @@ def test_samples_are_decoded_means_of_accepted_images(model, monkeypatch):
     assert images.mean(1).min() > 0.69
     means = model.sample_means(100).numpy()
     assert means.shape == (100, 28, 28)
-    # The share of white pixels has a standard deviation of 0.018 around its mean at most.
+    # The share of white pixels has a standard deviation of at most 0.018 around its mean.
     assert means.mean((1, 2)).min() > 0.6
     assert np.ptp(means, axis=(1, 2)).max() < 1e-6
 
 
 def gradients(model, variables):
-    """Of the bound, in training."""
+    """Returns the gradients of the bound in training."""
     x = np.float32(random_images(8).train > 0)
     with tf.GradientTape() as tape:
         terms = model.terms(x, 1, tf.constant([1, 2]))
@@ -132,7 +132,7 @@ def gradients(model, variables):
 
 
 def test_resampling_leaves_the_training_of_the_vae_as_it_is(model, plain):
-    """No gradient of Z or of a reaches encoder and decoder, but one does reach all of a."""
+    """Gradients of Z and a do not reach the encoder and decoder. All weights of a have one."""
     found, expected = (
         gradients(m, [v.value for n in (m.encoder, m.head, m.decoder) for v in n.variables])
         for m in (model, plain)

@@ -1,4 +1,4 @@
-"""Training as a user runs it: real processes, real data, killed and resumed; every complaint."""
+"""Training in real processes on real data: killed and resumed runs, and error messages."""
 
 import dataclasses
 import functools
@@ -41,14 +41,14 @@ QUICK_EVALUATION = ["--iwae-samples", "3", "--z-samples", "1000"]
 
 @pytest.fixture(scope="module", autouse=True)
 def _images_are_read_once():
-    """Reading mnist5k takes longer than the short trainings here."""
+    """Caches mnist5k, which takes longer to read than the short trainings take."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "load", functools.cache(datasets.load))
         yield
 
 
 def python(*arguments):
-    """A process of its own, where nothing is said about the log of TensorFlow."""
+    """Starts a Python process without settings for the log of TensorFlow or the data directory."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for name in ("TF_CPP_MIN_LOG_LEVEL", "TFP_LARS_DATA_DIR"):  # mnist5k needs no data
         environment.pop(name, None)
@@ -72,12 +72,12 @@ def final_state(directory):
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """One uninterrupted run with evaluation, in a process of its own, with no data directory."""
+    """One uninterrupted run with evaluation, in a separate process without a data directory."""
     out = tmp_path_factory.mktemp("whole")
     process = python("-m", "examples.vae.train", *SMALL, *LENGTH, "--out", out, *QUICK_EVALUATION)
     stdout, stderr = process.communicate()
     assert process.returncode == 0, stderr
-    assert stderr == ""  # TensorFlow's start-up lines are no business of the user's
+    assert stderr == ""  # no start-up messages of TensorFlow
     return out, stdout
 
 
@@ -97,7 +97,7 @@ def test_whole_example_runs_without_data_directory(whole_run):
     assert metrics["revision"] == config["revision"] == revision.revision()
     assert metrics["images"] == config["images"] == datasets.load("mnist5k").digest
     assert metrics["command"].startswith("python -m examples.vae.train --dataset mnist5k")
-    # An all-gray model has 784 log 2 = 543; the mean image alone about 206.
+    # Uniform gray gives 784 log 2 = 543, and the mean image about 206.
     assert metrics["nll"] < 206
     assert np.isclose(metrics["elbo"], metrics["recons"] - metrics["kl"], rtol=1e-6)
     assert -metrics["elbo"] > metrics["nll"]
@@ -137,7 +137,7 @@ train.main(sys.argv[3:])
 
 
 def test_run_killed_twice_ends_with_the_weights_of_one_that_was_not(whole_run, tmp_path):
-    """SIGKILL between two checkpoints, in a new run and in a resumed one; then to the end."""
+    """Sends SIGKILL between two checkpoints, to a new run and a resumed one, then finishes it."""
     arguments = [*SMALL, "--steps", 600, "--checkpoint-every", 100, "--no-evaluation", "--out"]
     for step in (150, 450):
         reached = tmp_path / str(step)
@@ -199,7 +199,7 @@ def test_directory_of_another_configuration_is_refused(capsys, whole_run):
 
 
 def test_more_steps_than_a_finished_run_has_are_refused_with_a_way_out(capsys, whole_run):
-    """Another number of steps is another learning-rate schedule: not the same run."""
+    """Another number of steps changes the learning-rate schedule, so it is another run."""
     message = fails(capsys, *SMALL, "--steps", "900", "--out", whole_run[0])
     assert "steps=600 there, 900 here" in message
     assert "To train it longer, use --continue-from with it" in message
@@ -212,7 +212,7 @@ def test_a_run_continues_from_the_weights_of_another(capsys, whole_run, tmp_path
     assert after.config.base_weights == building.weights_digest(before.model)
     assert Schedule.of(after.config).warm_up == 0
     assert int(after.model.optimizer.iterations) == 50
-    # It starts where the other one ended, the average of Z included.
+    # It starts from the final state of the other run, including the average of Z.
     start = building.build(after.config)
     building.take_weights(before.model, start, after.config)
     for a, b in zip(start.get_weights(), before.model.get_weights(), strict=True):
@@ -224,7 +224,7 @@ def test_a_run_continues_from_the_weights_of_another(capsys, whole_run, tmp_path
         bounds.append(float(tf.reduce_mean(terms["recons"] - terms["kl"])))
     assert bounds[0] < bounds[1] - 50  # new weights
     assert bounds[2] > bounds[1] - 5  # continued
-    # From other weights it is another run, and another model cannot serve.
+    # Other base weights make it another run, and another model is refused.
     message = fails(capsys, *SMALL, "--steps", "50", "--out", tmp_path / "more")
     assert "base_weights=" in message
     message = fails(capsys, *arguments, "--T", "7", "--out", tmp_path / "none")
@@ -233,7 +233,7 @@ def test_a_run_continues_from_the_weights_of_another(capsys, whole_run, tmp_path
 
 
 def test_a_run_starts_from_its_configuration_file(whole_run, tmp_path, capsys):
-    """As the tables start them: no other arguments."""
+    """The tables start runs in this way, without other arguments."""
     content = json.loads((whole_run[0] / "config.json").read_text())
     content |= {"steps": 50}
     (tmp_path / "config.json").write_text(json.dumps(content))
@@ -246,7 +246,7 @@ def test_a_run_starts_from_its_configuration_file(whole_run, tmp_path, capsys):
 
 
 def test_configuration_file_has_the_last_evaluation_that_was_wanted(tmp_path):
-    """A process that starts from the file evaluates as the command asks that started it."""
+    """A process that starts from the file uses the evaluation settings of the last command."""
     run, config = RunDirectory(tmp_path), Config("mnist5k")
     run.claim(config, "1234")
     before = run.read_config()
@@ -327,7 +327,7 @@ def test_nan_stops_the_training_and_keeps_the_last_good_checkpoint(capsys, tmp_p
 
 
 def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, monkeypatch):
-    """Validation NLLs from a list: best at the third look, then patience runs out."""
+    """Validation NLLs come from a list. The third is the best, then patience runs out."""
     values = iter([5.0, 4.0, 3.0] + [3.5] * 20)
     looks = []
 
@@ -352,7 +352,7 @@ def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, mon
     assert int(model.optimizer.iterations) == 150
     history = early_stopping.BestValidation(run, pixels, config).history()
     assert history[150] == min(history.values())
-    # The same command again has nothing left to do.
+    # The same command does nothing more.
     again = training.train(config, images, run, progress=False)
     assert int(again.optimizer.iterations) == 150
     assert len(looks) == 13
@@ -361,12 +361,12 @@ def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, mon
 @pytest.mark.parametrize(
     ("start", "stop", "wanted", "expected"),
     [
-        (0, 100, 10, (10, 10)),  # more checkpoints than calls from Python
+        (0, 100, 10, (10, 10)),  # checkpoints more frequent than the largest calls
         (0, 100, 7, (1, 7)),
-        (0, 100, 60, (50, 50)),  # at most as far apart as wanted
+        (0, 100, 60, (50, 50)),  # rounded down to a multiple of the call
         (0, 600, 100, (50, 100)),
         (0, 30, 1000, (10, 30)),
-        (7, 100, 50, (1, 50)),  # resumed from a checkpoint at another distance
+        (7, 100, 50, (1, 50)),  # resumed with 93 steps left, which 50 shares no divisor with
         (60, 100, 1000, (10, 100)),
     ],
 )
@@ -394,7 +394,7 @@ POST_HOC = [*SMALL, "--steps", "100", "--checkpoint-every", "50", "--quiet", "--
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory):
-    """Two runs with a standard prior, of different seeds."""
+    """Two runs with a standard prior and different seeds."""
     paths = []
     for seed in (0, 1):
         paths.append(tmp_path_factory.mktemp("base"))
@@ -410,7 +410,7 @@ def bases(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def post_hoc_run(bases, tmp_path_factory):
-    """a(z) fitted to the first of them, without interruption."""
+    """a(z) fitted to the first base run, without interruption."""
     out = tmp_path_factory.mktemp("post_hoc")
     train.main([*POST_HOC, "--post-hoc", str(bases[0]), "--out", str(out)])
     return out
@@ -424,7 +424,7 @@ def test_post_hoc_fit_moves_the_prior_and_nothing_else(bases, post_hoc_run):
             np.testing.assert_array_equal(a, b)
     x = np.float32(np.random.default_rng(0).random((5, 28, 28)) < 0.3)
     np.testing.assert_array_equal(base.encode_and_decode(x), model.encode_and_decode(x))
-    # a(z) has 4-8-8-1: it alone is trained, and every part of it has moved.
+    # Only a(z), an MLP 4-8-8-1, is trained, and all of its weights changed.
     assert sum(np.prod(v.shape) for v in model.trainable_variables) == 40 + 72 + 9
     untrained = building.build(config)
     for before, after in zip(untrained.trainable_variables, model.trainable_variables, strict=True):
@@ -453,7 +453,7 @@ def test_interrupted_post_hoc_fit_goes_on_exactly(
         patch.setattr(tf.train.CheckpointManager, "save", full)
         assert "No space left" in fails(capsys, *arguments)
     assert tf.train.latest_checkpoint(str(tmp_path / "checkpoints")).endswith("ckpt-50")
-    # With another base it is another run.
+    # Another base makes it another run.
     message = fails(capsys, *POST_HOC, "--post-hoc", bases[1], "--out", tmp_path)
     assert message.count("\n") == 0
     assert "holds a run of another configuration (base_weights=" in message
@@ -488,7 +488,7 @@ def test_base_with_a_learned_prior_or_no_checkpoint_is_explained(capsys, post_ho
 
 
 def test_unfinished_base_is_explained(capsys, bases, tmp_path):
-    """The same checkpoint, where more steps were wanted."""
+    """The base has a checkpoint, but its configuration asks for more steps."""
     longer = tmp_path / "base"
     shutil.copytree(bases[0], longer)
     config = json.loads((longer / "config.json").read_text())
@@ -510,12 +510,12 @@ def test_short_budgets_look_at_some_validation_images(tmp_path, steps, count):
 @pytest.mark.parametrize(
     ("steps", "warm_up"),
     [
-        (100, 40),  # two fifths, where that is below 3,000 steps
+        (100, 40),  # two fifths, if that is below 3,000 steps
         (5_000, 2_000),
         (10_000, 3_000),
-        (30_000, 3_000),  # a tenth, where that is above
+        (30_000, 3_000),  # a tenth, if that is at least 3,000 steps
         (200_000, 20_000),
-        (10**6, 10_000),  # the paper's hundredth
+        (10**6, 10_000),  # one hundredth, as in the paper
     ],
 )
 def test_warm_up_is_long_where_the_budget_is_short(steps, warm_up):

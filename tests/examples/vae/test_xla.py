@@ -1,4 +1,4 @@
-"""On a GPU the training step is compiled with XLA; here the same on the CPU."""
+"""Compilation of the training step with XLA, as on a GPU, tested on the CPU."""
 
 import pytest
 import tensorflow as tf
@@ -8,8 +8,8 @@ from examples.vae.config import MODELS
 from examples.vae.priors import PRIORS
 from tests.processes import run_python
 
-# Each takes seconds to compile. These are all sorts of networks and of resampling; the rest is run
-# by `pytest -m slow`.
+# Each pair takes seconds to compile. These cover all types of networks and of resampling;
+# `pytest -m slow` runs the rest.
 FEW = {("vae", "lars"), ("conv_hvae", "standard"), ("output_vae", "lars")}
 PAIRS = [
     pytest.param(model, prior, marks=[] if (model, prior) in FEW else [pytest.mark.slow])
@@ -21,7 +21,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("model", "prior"), PAIRS)
 def test_training_step_compiles(model, prior):
-    """In a process of its own: Keras does not compile where deterministic operations are on."""
+    """Runs in a separate process, because Keras does not compile with op determinism enabled."""
     run_python(
         f"""
         import warnings
