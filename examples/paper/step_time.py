@@ -13,7 +13,7 @@ from examples.common import command_line
 from examples.vae.config import Config
 from examples.vae.datasets import DATASETS
 
-_STEPS = 10  # training steps in the shorter timed call
+_STEPS = 10  # training steps per execution of the timed model
 
 
 @dataclasses.dataclass(frozen=True)

@@ -191,7 +191,7 @@ def _dots(axis, means, classes, view):
 
 
 def _bars(figure, cells, norm, colored):
-    """The keys to the colors, in the last row."""
+    """Draws the color bars in the last row."""
 
     def bar(columns, norm, cmap, label, **kwargs):
         place = figure.add_subplot(cells[-1, columns])
