@@ -1,1 +1,1 @@
-"""What the examples share: command line, cores, figures, quadrature."""
+"""Shared code of the examples: command line, cores, figures, quadrature."""

@@ -1,4 +1,4 @@
-"""Pearson's chi-square test, with sparse cells taken together."""
+"""Pearson's chi-square test with sparse cells merged."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 def pearson(
     counts: np.ndarray, expected: np.ndarray, least_expected: float = 10.0
 ) -> tuple[float, int, float]:
-    """Compares counts with their expectations.
+    """Tests counts against their expectations.
 
-    The statistic is chi-square only where counts are not tiny. Cells that are expected to hold
-    less than `least_expected` make one cell together; if that is still too small, it joins the
-    smallest of the others.
+    The statistic is chi-square distributed only if no expected count is tiny. Cells with an
+    expected count below `least_expected` are merged into one. If that cell is still too small, it
+    is merged with the smallest other cell.
 
     Args:
-      counts: Observed numbers, `[K]`.
-      expected: Their expectations, `[K]`, with the same sum.
-      least_expected: What a cell must be expected to hold.
+      counts: Observed counts, `[K]`.
+      expected: Expected counts, `[K]`, with the same sum.
+      least_expected: Smallest expected count of a cell that is not merged.
 
     Returns:
       The statistic, its degrees of freedom, and the p-value.

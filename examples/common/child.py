@@ -1,10 +1,10 @@
-"""A command in a process of its own that ends when the process that started it ends.
+"""Runs a command in a child process that ends when its parent ends.
 
     python -m examples.common.child MODULE [ARGUMENT ...]
 
 runs `python -m MODULE`. Its standard input is a pipe that the parent holds open and never writes
-to. When the parent is gone, even killed, the pipe is at its end, and the child exits. Whatever it
-runs must be able to resume after that, as after being killed itself.
+to. When the parent ends, even if it is killed, the pipe closes and the child exits at once. The
+module must be able to resume after such an exit.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ def start(module: str, arguments: Sequence[str], **kwargs) -> subprocess.Popen:
     """Starts `python -m module` as a child of this process.
 
     Args:
-      module: The command.
-      arguments: Its arguments.
+      module: Module to run.
+      arguments: Command-line arguments of the module.
       **kwargs: Further arguments of `subprocess.Popen`.
 
     Returns:
-      child: Keep it while the child is to live, then close its `stdin`.
+      child: The child process. It exits when its `stdin` is closed or garbage collected.
     """
     command = [sys.executable, "-m", __name__, module, *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, **kwargs)
 
 
 def _end_with_parent() -> None:
-    while os.read(0, 1):  # nothing is ever written: this waits for the end
+    while os.read(0, 1):  # blocks until the parent closes the pipe
         pass
     os.write(2, b"error: the process that started this one is gone\n")
     os._exit(1)

@@ -1,4 +1,4 @@
-"""What the example commands share: arguments, errors of one line, and a quiet TensorFlow."""
+"""Command-line tools of the examples: arguments, one-line errors, and a quiet TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-# Packages of the extra `examples`, by the name that is imported.
+# Packages of the extra `examples`, by import name.
 _EXTRA = {
     "PIL": "matplotlib",
     "matplotlib": "matplotlib",
@@ -24,15 +24,15 @@ _EXTRA = {
 
 
 class UserError(Exception):
-    """Something that the user can fix, in one line."""
+    """An error that the user can fix, with a one-line message."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help shows every default, and whose errors are one line.
+    """A parser whose help shows every default and whose errors are one line.
 
     Args:
-      module: What follows `python -m`; `None` for the parser of a subcommand.
-      description: The first paragraph is shown; a module's docstring will do.
+      module: Module name after `python -m`. `None` for the parser of a subcommand.
+      description: Text whose first paragraph the help shows, such as a module docstring.
       **kwargs: Further arguments of `argparse.ArgumentParser`.
     """
 
@@ -42,15 +42,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description.split("\n\n")[0], **kwargs)
 
     def add_argument(self, *names, **kwargs):
-        """As in argparse; the default is added to the help unless there is none to show.
+        """Adds an argument as argparse does, with its default at the end of the help.
 
-        Further keyword arguments:
-          shown_default: Shown instead of `default`, where that is `argparse.SUPPRESS`.
+        Additional keyword arguments:
+          shown_default: Default to show in the help if `default` is `argparse.SUPPRESS`.
         """
         default = kwargs.pop("shown_default", kwargs.get("default"))
         flag = kwargs.get("action") == "store_true"
         if default is not None and default is not argparse.SUPPRESS and not flag:
-            # As the user would type it, and with no formatting left for argparse to do.
+            # Written as the user would type it. `%%` keeps argparse from formatting it.
             text = "-".join(map(str, default)) if isinstance(default, tuple) else str(default)
             shown = f"(default: {text.replace('%', '%%')})"
             kwargs["help"] = f"{kwargs['help']} {shown}" if kwargs.get("help") else shown
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def positive(text: str) -> int:
-    """An integer of at least 1."""
+    """Parses an integer of at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
@@ -69,26 +69,26 @@ def positive(text: str) -> int:
 
 
 def units(text: str) -> tuple[int, ...]:
-    """Layer sizes, as in `100-100`."""
+    """Parses layer sizes such as `100-100`."""
     return tuple(positive(part) for part in text.split("-"))
 
 
 def truncation(text: str) -> int | None:
-    """An integer of at least 1, or `inf`."""
+    """Parses an integer of at least 1, or `inf`, for which it returns `None`."""
     return None if text in ("inf", "None") else positive(text)
 
 
 def as_typed(module: str, arguments: Sequence[str] | None) -> str:
-    """The command that was given, as one would type it."""
+    """Returns the command line, quoted for a shell."""
     return shlex.join(["python", "-m", module, *(sys.argv[1:] if arguments is None else arguments)])
 
 
 def run(main: Callable[[], None], interrupted: str = "nothing was written") -> None:
-    """Runs a command; what the user can fix is one line on stderr and exit code 2.
+    """Runs a command. A `UserError` becomes one line on stderr and exit code 2.
 
     Args:
-      main: The command, without arguments.
-      interrupted: What Ctrl-C leaves behind, to be printed then.
+      main: Function that runs the command, without arguments.
+      interrupted: Message to print after Ctrl-C, about what was written.
     """
     try:
         main()
@@ -113,15 +113,15 @@ RESUMES = "the same command resumes from the last checkpoint"
 
 
 def not_installed(package: str) -> str:
-    """The message for a package that only the examples need."""
+    """Returns the error message for a missing package that only the examples need."""
     return f'{package} is not installed: pip install ".[examples]" installs all that they need.'
 
 
 def require(*modules: str) -> None:
-    """Fails now if a module is missing, not after hours of work.
+    """Checks that modules are installed, so that a command fails before hours of work.
 
     Raises:
-      UserError: It names the package and how to install it.
+      UserError: A module is missing. The message says how to install it.
     """
     for module in modules:
         if importlib.util.find_spec(module) is None:
@@ -129,24 +129,24 @@ def require(*modules: str) -> None:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without the lines that it prints about the machine.
+    """Imports TensorFlow without its messages about the machine.
 
-    Call it after the arguments are known to be right: it takes seconds. `TF_CPP_MIN_LOG_LEVEL`
-    in the environment overrides the level; 0 prints everything.
+    The import takes seconds, so check the arguments first. `TF_CPP_MIN_LOG_LEVEL` in the
+    environment overrides the level; 0 prints everything.
     """
     if "tensorflow" in sys.modules:
         return
-    # 3, because a machine without a GPU is an error of level 2 to cuInit. What matters to a
-    # command is raised as an exception, too.
+    # 3, because cuInit logs a missing GPU as an error of level 2. Errors that matter to a command
+    # are also raised as exceptions.
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # TensorFlow follows the level only once its logging is initialized, which is too late for
-    # some of the lines.
+    # TensorFlow respects the level only after its logging is initialized. Lines before that must
+    # be filtered here.
     with _filtered_stderr(_startup_line(level)):
         import tensorflow  # noqa: F401
 
 
 def _startup_line(level: str) -> re.Pattern:
-    """Matches lines of TensorFlow's log below a level."""
+    """Returns a pattern that matches lines of TensorFlow's log below a level."""
     below = "IWEF"[: int(level)] if level.isdigit() else ""
     if not below:
         return re.compile(r"(?!)")
@@ -158,7 +158,7 @@ def _startup_line(level: str) -> re.Pattern:
 
 @contextlib.contextmanager
 def _filtered_stderr(dropped: re.Pattern) -> Iterator[None]:
-    """Holds back what the process writes to file descriptor 2, then prints all other lines."""
+    """Buffers writes to file descriptor 2, then prints all lines that `dropped` does not match."""
     sys.stderr.flush()
     original = os.dup(2)
     with tempfile.TemporaryFile() as held_back:

@@ -1,4 +1,4 @@
-"""Figures: panels of the plane, and how the file is written."""
+"""Draws panels of the plane and saves figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.image import AxesImage
 from examples.common import files
 from examples.common.quadrature import Grid
 
-VIEW = 3.0  # half the width of what is shown of the plane
+VIEW = 3.0  # half the width of the visible square
 
 
 def show(
@@ -27,7 +27,7 @@ def show(
     caption: str,
     view: float = VIEW,
 ) -> AxesImage:
-    """Draws values at the nodes of a grid, `[size, size]`, as far as `view` from the middle."""
+    """Draws values at the nodes of a grid, `[size, size]`, on the square [-view, view]^2."""
     inside = np.abs(grid.axis) <= view
     shown = values[np.ix_(inside, inside)]
     image = axis.imshow(shown.T, origin="lower", extent=[-view, view] * 2, cmap=cmap, norm=norm)
@@ -36,7 +36,7 @@ def show(
 
 
 def frame(axis: Axes, caption: str, view: float = VIEW) -> None:
-    """A square of the plane without numbers at its sides, and a caption under it."""
+    """Sets the limits of a panel, removes its ticks and adds a caption below."""
     axis.set_xlim(-view, view)
     axis.set_ylim(-view, view)
     axis.set_xticks([])
@@ -45,11 +45,11 @@ def frame(axis: Axes, caption: str, view: float = VIEW) -> None:
 
 
 def save(figure: Figure, path: pathlib.Path, *, colors: int = 256) -> None:
-    """Writes a figure as a PNG, whole or not at all.
+    """Writes a figure as a PNG, atomically.
 
     Args:
-      figure: What to draw.
-      path: Where to write it.
+      figure: Figure to draw.
+      path: Path of the file.
       colors: Size of the palette.
     """
     drawn, small = io.BytesIO(), io.BytesIO()

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes of files, and errors that explain a full or read-only disk."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from examples.common.command_line import UserError
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file whole, or not at all."""
+    """Writes a file atomically: an interrupted write leaves the old content."""
     draft = path.with_name(path.name + ".draft")
     draft.write_bytes(content)
     draft.replace(path)
 
 
 def write_json(path: pathlib.Path, content: Mapping) -> None:
-    """The same for JSON."""
+    """Writes JSON atomically."""
     write(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def read_json(path: pathlib.Path) -> dict:
-    """The content of a file that must be there."""
+    """Returns the content of a JSON file. Raises a `UserError` if it cannot be read."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -34,7 +34,7 @@ def read_json(path: pathlib.Path) -> dict:
 def explained(
     path: pathlib.Path, errors: tuple[type[Exception], ...] = (OSError,)
 ) -> Iterator[None]:
-    """A full or read-only disk is the user's to fix."""
+    """Converts errors of writing, such as a full disk, to a `UserError`."""
     try:
         yield
     except errors as error:

@@ -1,4 +1,4 @@
-"""Grids of images as one picture."""
+"""Draws grids of images as one picture."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2)
     """Writes images in [0, 1], shape `[rows, columns, H, W]`, dark on light, as a PNG.
 
     Args:
-      path: Of the file.
-      images: The grid.
-      scale: Pixels of the picture for each pixel of an image.
-      gap: Pixels of an image between neighbors.
+      path: Path of the file.
+      images: Grid of images.
+      scale: Side of an image pixel, in pixels of the picture.
+      gap: Space between neighboring images, in image pixels.
     """
     from matplotlib.figure import Figure
 
@@ -31,7 +31,7 @@ def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2)
 
 
 def canvas(images: np.ndarray, gap: int = 2) -> np.ndarray:
-    """Images `[rows, columns, H, W]` side by side, with gaps of zeros around them: `[h, w]`."""
+    """Returns a grid of images `[rows, columns, H, W]` as one `[h, w]`, with gaps of zeros."""
     rows, columns, height, width = images.shape
     cell = (height + gap, width + gap)
     pixels = np.zeros((rows * cell[0] + gap, columns * cell[1] + gap))

@@ -1,9 +1,9 @@
-"""Integrals over the plane on a grid, with an estimate of their error.
+"""Integrals over the plane on a grid, with error estimates.
 
-The rule is a plain sum over nodes: on smooth densities that vanish at the border it converges
-faster than any power of the step. What can go wrong is a structure finer than the step, or mass
-beyond the border; the first shows as a difference from the sum over every second node, the
-second as mass that is missing.
+The rule is a plain sum over nodes. For smooth densities that vanish at the border it converges
+faster than any power of the step. It fails for structure finer than the step and for mass beyond
+the border. The first shows as a difference from the sum over every second node, the second as a
+total mass below 1.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from examples.common.chi_square import pearson
 
 __all__ = ["Estimate", "Grid", "chi_square", "fit_of", "log_mixture"]
 
-# Nodes beyond all but this share of a distribution's mass say nothing about sampling from it.
+# Share of a distribution's mass to ignore: samples almost never fall on such sparse nodes.
 _NEGLIGIBLE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """An integral, and how far halving the step moved it."""
+    """An integral, and how much it changed when the step was halved."""
 
     value: float
     error: float
@@ -33,12 +33,12 @@ class Estimate:
 class Grid:
     """Square grid of nodes `-limit + step * (i + 1/2)` on both axes.
 
-    Each node is the middle of a square, so with edges at multiples of `2 * step` the sum is
-    exact for a piecewise constant density, too.
+    Each node is the center of a cell. The sum is therefore also exact for a piecewise constant
+    density with edges at multiples of `2 * step`.
 
     Args:
-      limit: half the width of the square.
-      step: distance of neighboring nodes; `2 * limit / step` must be an even integer.
+      limit: Half the width of the square.
+      step: Distance between neighboring nodes. `2 * limit / step` must be an even integer.
     """
 
     def __init__(self, limit: float = 6.0, step: float = 1 / 64):
@@ -52,26 +52,26 @@ class Grid:
         self.nodes = np.stack([x, y], axis=-1).astype(np.float32)  # [size, size, 2]
 
     def evaluate(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> np.ndarray:
-        """Values of `fn`, which maps `[n, 2]` to `[n]`, at all nodes: float64 `[size, size]`."""
+        """Returns `fn`, which maps `[n, 2]` to `[n]`, at all nodes: float64 `[size, size]`."""
         fn = tf.function(fn, input_signature=[tf.TensorSpec([None, 2], tf.float32)])
         rows = self.nodes.reshape([-1, 2])
         values = [fn(chunk).numpy() for chunk in np.array_split(rows, -(-len(rows) // 16384))]
         return np.concatenate(values).astype(np.float64).reshape([self.size, self.size])
 
     def integral(self, values: np.ndarray) -> Estimate:
-        """The integral of a function with these values at the nodes."""
+        """Returns the integral of a function with these values at the nodes, `[size, size]`."""
         fine = np.sum(values) * self.step**2
         coarse = np.sum(values[::2, ::2]) * (2 * self.step) ** 2
         return Estimate(float(fine), float(abs(fine - coarse)))
 
     def kl(self, log_q: np.ndarray, log_p: np.ndarray) -> Estimate:
-        """KL(q || p) from two log densities at the nodes."""
+        """Returns KL(q || p) from two log densities at the nodes, `[size, size]`."""
         inside = log_q > -np.inf
         ratio = np.subtract(log_q, log_p, where=inside, out=np.zeros_like(log_q))
         return self.integral(np.exp(log_q) * ratio)
 
     def bulk(self, log_density: np.ndarray) -> np.ndarray:
-        """The densest nodes that hold all but a millionth of the mass: bool `[size, size]`."""
+        """Returns a bool `[size, size]` mask of the densest nodes with all but 1e-6 of the mass."""
         density = np.exp(log_density).ravel()
         order = np.argsort(density)[::-1]
         mass = np.cumsum(density[order])
@@ -83,19 +83,19 @@ class Grid:
 def log_mixture(
     grid: Grid, loc: np.ndarray, scale: np.ndarray, *, chunk_size: int = 2048
 ) -> np.ndarray:
-    """Log density of an equal mixture of Normals with diagonal covariance at the nodes.
+    """Returns the log density of an equal mixture of diagonal Normals at the nodes.
 
-    Such a Normal is a product of a function of x and one of y, so that the sum over any number of
-    them is a matrix product: exact, and cheap.
+    Each component is a function of x times a function of y, so the sum over components is an exact
+    and cheap matrix product.
 
     Args:
-      grid: where to evaluate it.
-      loc: means, `[N, 2]`.
-      scale: standard deviations, `[N, 2]`.
-      chunk_size: components at a time.
+      grid: Grid of nodes.
+      loc: Means, `[N, 2]`.
+      scale: Standard deviations, `[N, 2]`.
+      chunk_size: Number of components in a matrix product.
 
     Returns:
-      log_q: float64 `[size, size]`, -inf where the density is too small for a float64.
+      log_q: Log density, float64 `[size, size]`. -inf where the density underflows.
     """
     density = np.zeros([grid.size, grid.size])
     for start in range(0, len(loc), chunk_size):
@@ -112,27 +112,32 @@ def log_mixture(
 def fit_of(
     grid: Grid, log_q: np.ndarray, log_pi: np.ndarray, log_a: np.ndarray, T: int | None
 ) -> dict[str, np.ndarray | Estimate | float]:
-    """How well accept/reject sampling from `pi` with `a` does on `q`.
+    """Measures how well accept/reject sampling from `pi` with `a` fits `q`.
 
-    Uses the formula of the density in float64, apart from the library's own, which it checks.
+    Computes the density in float64, independently of the library, so that it can serve as a check.
 
     Args:
-      grid: where the logs were evaluated.
-      log_q: log density of the target, `[size, size]`.
-      log_pi: log density of the proposal, `[size, size]`.
-      log_a: log acceptance probability, `[size, size]`.
-      T: truncation, or `None` for untruncated resampling.
+      grid: Grid at whose nodes the logs were evaluated.
+      log_q: Log density of the target, `[size, size]`.
+      log_pi: Log density of the proposal, `[size, size]`.
+      log_a: Log acceptance probability, `[size, size]`.
+      T: Truncation, or `None` for untruncated resampling.
 
     Returns:
-      A dict: `log_p` at the nodes; the integrals `kl`, `kl_proposal`, `z` and `mass` (of p; 1
-      but for errors); `proposal_mass_outside` the square; `max_a` where the proposal has mass;
-      `z_limit`, the largest Z of an exact fit with this proposal.
+      A dict with these keys:
+        `log_p`: Log density of the fit at the nodes, `[size, size]`.
+        `kl`, `kl_proposal`: KL(q || p) and KL(q || pi).
+        `z`: Acceptance rate.
+        `mass`: Integral of p, which is 1 up to grid errors.
+        `proposal_mass_outside`: Mass of the proposal outside of the grid.
+        `max_a`: Largest a where the proposal has mass.
+        `z_limit`: Largest Z of an exact fit with this proposal.
     """
     z = grid.integral(np.exp(log_pi + log_a))
     log_p = log_pi + log_a - np.log(z.value)
     if T is not None:
         log_alpha = (T - 1) * np.log1p(-min(z.value, 1 - 1e-15))
-        with np.errstate(divide="ignore"):  # at T = 1 nothing is tested
+        with np.errstate(divide="ignore"):  # log(0) at T = 1, where every draw is accepted
             log_tested = np.log1p(-np.exp(log_alpha))
         log_p = np.logaddexp(log_tested + log_p, log_alpha + log_pi)
     bulk_of_q = grid.bulk(log_q)
@@ -151,13 +156,13 @@ def fit_of(
 def chi_square(
     grid: Grid, log_p: np.ndarray, draws: np.ndarray, *, nodes_per_cell: int = 8
 ) -> tuple[float, int, float]:
-    """Pearson's test of draws against a density on square cells.
+    """Tests draws against a density on square cells with Pearson's chi-square test.
 
     Args:
-      grid: where the density was evaluated.
-      log_p: log density at the nodes, `[size, size]`.
-      draws: `[n, 2]`.
-      nodes_per_cell: nodes along each side of a cell.
+      grid: Grid at whose nodes the density was evaluated.
+      log_p: Log density at the nodes, `[size, size]`.
+      draws: Draws to test, `[n, 2]`.
+      nodes_per_cell: Number of nodes along each side of a cell.
 
     Returns:
       The statistic, its degrees of freedom, and the p-value.
@@ -167,5 +172,5 @@ def chi_square(
     counts, _, _ = np.histogram2d(draws[:, 0], draws[:, 1], bins=[edges, edges])
     blocks = np.exp(log_p).reshape([cells, nodes_per_cell, cells, nodes_per_cell])
     expected = len(draws) * grid.step**2 * blocks.sum(axis=(1, 3))
-    # All that lies outside of the grid is one more cell.
+    # Everything outside of the grid is one more cell.
     return pearson(*(np.append(n, len(draws) - n.sum()) for n in (counts, expected)))

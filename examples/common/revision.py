@@ -1,4 +1,4 @@
-"""Which code is running, without importing it."""
+"""Version and revision of the running code, found without importing it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @functools.cache
 def version() -> str:
-    """`tfp_lars.__version__`."""
+    """Returns `tfp_lars.__version__`."""
     found = importlib.util.find_spec("tfp_lars")
     text = pathlib.Path(found.origin).read_text()
     return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)[1]
@@ -21,7 +21,7 @@ def version() -> str:
 
 @functools.cache
 def revision(root: pathlib.Path = ROOT) -> str:
-    """What `git describe --always --dirty` says of a clone; outside of one, the version."""
+    """Returns `git describe --always --dirty`, or the version outside of a clone."""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
     if (root / ".git").exists():
         try:

@@ -1,4 +1,4 @@
-"""Keras's variables as TensorFlow's."""
+"""Conversion of Keras variables to TensorFlow variables."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import tensorflow as tf
 
 
 def tf_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
-    """The `tf.Variable` that a Keras 3 variable wraps; any other as it is."""
+    """Returns the `tf.Variable` that a Keras 3 variable wraps. Returns a `tf.Variable` as is."""
     return variable.value if isinstance(variable, keras.Variable) else variable

@@ -1,1 +1,1 @@
-"""The paper's tables and figures: `python -m examples.paper`."""
+"""Tables and figures of the paper: `python -m examples.paper`."""

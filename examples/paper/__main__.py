@@ -1,4 +1,4 @@
-"""Makes the paper's tables and figures."""
+"""Runs the command that makes the paper's tables and figures."""
 
 from examples.common import command_line
 from examples.paper import command

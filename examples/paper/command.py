@@ -2,10 +2,10 @@
 
     python -m examples.paper table2 table5 --preset quick --out out/quick
 
-Trains what they need (`examples.paper.experiments` lists it), each run a process of its own, and
-writes `table2.md`, `table2.csv` and so on, and `results.md` with all of them. Finished runs are
-used again, interrupted ones resume, and one that fails does not stop the rest: the same command
-tries it once more. `tables`, `figures` and `all` name them together.
+Trains the required models, which `examples.paper.experiments` lists, each in its own process.
+Writes `table2.md`, `table2.csv` and so on, and `results.md` with all tables. Finished runs are
+reused and interrupted runs resume. A failed run does not stop the others; the same command retries
+it. `tables`, `figures` and `all` select groups.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODULE = "examples.paper"
 
 
 def choose(names: Iterable[str]) -> tuple[list[Table], list[Figure]]:
-    """Tables and figures by name, in the paper's order."""
+    """Returns the tables and figures with these names, in the paper's order."""
     known = {**TABLES, **FIGURES}
     groups = {"all": known, "tables": TABLES, "figures": FIGURES}
     names = list(names)
@@ -71,16 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         *choose(args.names), PRESETS[args.preset], args.out, compare_data=not args.as_is
     )
     if args.data_dir is not None:
-        os.environ["TFP_LARS_DATA_DIR"] = args.data_dir  # for the children
+        os.environ["TFP_LARS_DATA_DIR"] = args.data_dir  # inherited by the child processes
     if args.as_is:
         print(runner.render(study))
         return
     command_line.require("matplotlib", "scipy", "tensorboard")
     if args.dry_run:
-        cores.share()  # as the children do
+        cores.share()  # as the child processes do, so that timings agree
         runner.dry_run(study, args.jobs)
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the children, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the children stop, too
     if not runner.reproduce(study, args.jobs):
         print("error: not everything went well, see above", file=sys.stderr)
         sys.exit(1)

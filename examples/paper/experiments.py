@@ -1,8 +1,8 @@
-"""The paper's experiments: which runs make each table and figure, and the numbers that it prints.
+"""The paper's experiments: the runs behind each table and figure, and the paper's numbers.
 
-Bauer and Mnih (2019), "Resampled priors for variational autoencoders". Reads like the paper's list
-of experiments, with what it says about them; `examples.paper.runner` runs it,
-`examples.paper.report` prints ours beside the paper's.
+The paper is Bauer and Mnih (2019), "Resampled priors for variational autoencoders". Each table also
+lists the paper's findings. `examples.paper.runner` runs the experiments. `examples.paper.report`
+prints our numbers beside the paper's.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def run(
     latents: int = 50,
     post_hoc: bool = False,
 ) -> Config:
-    """One training and its evaluation; tables that show the same run share it.
+    """Returns the configuration of one run. Tables that show the same run share it.
 
     Args:
       dataset: A key of `DATASETS`.
       prior: A key of `PRIORS`.
       model: A key of `MODELS`.
-      accept_units: Hidden layers of a(z), `None` for the usual ones.
-      T: Truncation.
+      accept_units: Hidden layers of a(z), such as `100-100`. `None` for the default.
+      T: Truncation, an integer or `inf`.
       latents: Dimensions of each latent.
-      post_hoc: Whether to fit the prior alone, to the finished run with a standard prior.
+      post_hoc: Whether to train only the prior, on top of the finished run with a standard prior.
     """
     return Config(
         dataset,

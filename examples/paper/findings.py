@@ -1,4 +1,4 @@
-"""What the paper says about its tables and figures, as checks of our numbers."""
+"""Statements of the paper about its tables and figures, as checks of our numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Check(Protocol):
     """A statement about rows of a table.
 
     Attributes:
-      labels: The rows that it is about.
+      labels: Labels of the rows that it compares.
       metric: A key of `METRICS`.
     """
 
@@ -24,7 +24,7 @@ class Check(Protocol):
     def labels(self) -> Sequence[str]: ...
 
     def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
-        """`True`, `False` or `None` (within two standard errors), and the numbers."""
+        """Returns `True`, `False` or `None` (within two standard errors), and the numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Lower:
 
 @dataclasses.dataclass(frozen=True)
 class Same:
-    """`metric` of two rows is the same number, to the last bit."""
+    """`metric` of two rows is bitwise equal."""
 
     one: str
     other: str
@@ -71,7 +71,7 @@ class Same:
 
 @dataclasses.dataclass(frozen=True)
 class NearOneOverT:
-    """Z of the row is 1/T, up to a factor."""
+    """Z of the row is within a factor of `factor` of 1/T."""
 
     label: str
     factor: float = 5.0
@@ -89,7 +89,7 @@ class NearOneOverT:
 
 @dataclasses.dataclass(frozen=True)
 class NoGain:
-    """The NLL of the row `one` is not below that of `other`, or by no more than `margin` nats."""
+    """The NLL of row `one` is at most `margin` nats below that of row `other`."""
 
     one: str
     other: str
@@ -108,17 +108,17 @@ class NoGain:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that the paper says about a table; holds if all of its checks do."""
+    """A statement of the paper about a table. It holds if all of its checks hold."""
 
     text: str
     checks: tuple[Check, ...]
 
     def verdict(self, runs: Mapping[str, Config | None], results: Results) -> str:
-        """One line: whether it holds in our numbers.
+        """Returns one line that says whether the finding holds in our numbers.
 
         Args:
-          runs: The run of each row, by its label.
-          results: Their numbers.
+          runs: Run of each row, by label.
+          results: Numbers of the runs.
         """
         held, failed, undecided, missing, texts = 0, [], [], {}, []
         for check in self.checks:
@@ -157,13 +157,13 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class FigureFinding:
-    """Something that the paper says about a figure: `metric` of the first row is the largest."""
+    """A statement of the paper about a figure: `metric` is largest in the first row."""
 
     text: str
     metric: str
 
     def verdict(self, labels: Sequence[str], rows: Sequence[Mapping]) -> str:
-        """One line: whether it holds in our numbers."""
+        """Returns one line that says whether the finding holds in our numbers."""
         first = rows[0][self.metric]
         worse = [label for label, row in zip(labels, rows, strict=True) if row[self.metric] > first]
         answer = f"**Does not hold** for {', '.join(worse)}" if worse else "**Holds**"

@@ -1,4 +1,4 @@
-"""What the list of experiments is made of: tables with their rows, and figures."""
+"""Types for the list of experiments: tables with their rows, and figures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Row:
     """One row of a table.
 
     Attributes:
-      label: Unique in its table.
-      run: The run whose numbers it shows; `None` if the paper cites it and we do not train it.
-      paper: The printed numbers, in the order of the table's metrics, `None` where there is none.
-      versus: Label of the row that its gain is measured against.
-      note: What to know about the paper's number.
+      label: Name of the row, unique in its table.
+      run: Run whose numbers the row shows. `None` for a cited model that is not trained here.
+      paper: Numbers printed in the paper, one for each metric of the table. `None` if missing.
+      versus: Label of the row that the gain is measured against.
+      note: Footnote about the paper's number.
     """
 
     label: str
@@ -30,7 +30,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table: `metrics` are keys of `METRICS`; gains are those of the first of them."""
+    """A table. `metrics` are keys of `METRICS`; gains are in the first metric."""
 
     name: str
     title: str
@@ -45,18 +45,18 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure: a command, `python -m ... --run DIR ... --out FILE.png`, on finished runs.
+    """A figure, drawn from finished runs by `python -m ... --run DIR ... --out FILE.png`.
 
-    Without runs it is a study of its own, that writes a directory.
+    A figure without runs is a study of its own, whose command writes a directory.
 
     Attributes:
-      name: What the user types.
-      title: What it shows.
-      command: The module, and arguments if any.
-      runs: What it is drawn from.
-      labels: One for each run, where the figure comes with numbers.
-      paper: The printed numbers, by name, one for each run (`None` where there is none).
-      findings: What the paper says about them.
+      name: Name on the command line.
+      title: Title in the report.
+      command: Module, followed by any arguments.
+      runs: Runs that the figure is drawn from.
+      labels: Label of each run, for figures with numbers.
+      paper: Numbers printed in the paper, by name, one for each run. `None` if missing.
+      findings: Statements of the paper about these numbers.
     """
 
     name: str

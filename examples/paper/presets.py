@@ -1,4 +1,4 @@
-"""Budgets: how much of everything the runs of a table may take."""
+"""Budgets for the runs: training steps, batch size and evaluation effort."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Preset:
     """A budget.
 
     Attributes:
-      name: What the user types.
+      name: Name on the command line.
       steps: Training steps of each run.
-      evaluation: How fully each run is evaluated.
+      evaluation: Test images and numbers of draws for the evaluation of each run.
       checkpoint_every: Steps between checkpoints.
-      batch_size: Images for each step.
-      S: Proposals for each estimate of Z in the training.
+      batch_size: Images in each step.
+      S: Draws from the proposal for each estimate of Z during training.
       components: Pseudo-inputs of the VampPrior.
-      figures: Further options of the commands that draw, by name of the figure.
+      figures: Extra command-line options for each figure, by its name.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Preset:
     figures: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def of(self, config: Config) -> Config:
-        """A run of the list of experiments, with this budget."""
+        """Returns a run from the list of experiments with this budget."""
         return dataclasses.replace(
             config,
             prior=dataclasses.replace(
@@ -49,7 +49,7 @@ class Preset:
 PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
-        # Whether everything runs; the numbers mean nothing.
+        # Checks that everything runs. The numbers mean nothing.
         Preset(
             "smoke",
             steps=100,
@@ -64,7 +64,7 @@ PRESETS: Mapping[str, Preset] = {
                 "figure_z_trace": ("--samples", "10000"),
             },
         ),
-        # What a laptop affords.
+        # Feasible on a laptop.
         Preset(
             "quick",
             steps=5_000,
@@ -72,7 +72,7 @@ PRESETS: Mapping[str, Preset] = {
             checkpoint_every=500,
             figures={"figure_toy": ("--quick",), "figure_z_trace": ("--samples", "1000000")},
         ),
-        # The paper's. Its 10^10 draws for Z take minutes on a GPU and hours on a CPU.
+        # The paper's budget. Its 10^10 draws for Z take minutes on a GPU and hours on a CPU.
         Preset(
             "paper",
             steps=10**7,

@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's, in Markdown and CSV, from what the runs left behind."""
+"""Reports our numbers beside the paper's, in Markdown and CSV, from finished runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from examples.vae.run_directory import evaluation_of
 
 
 def markdown(table: Table, preset: Preset, results: Results) -> str:
-    """A table and, below it, which of the paper's findings hold in our numbers."""
+    """Returns a table, followed by which of the paper's findings hold in our numbers."""
     headings = ["model"]
     for name in table.metrics:
         headings += [METRICS[name].heading, "paper", "difference"]
@@ -37,7 +37,7 @@ def markdown(table: Table, preset: Preset, results: Results) -> str:
 
 
 def _fuller(row, preset, results):
-    """What to know of a row that was evaluated more fully than the others."""
+    """Returns a note about a row whose evaluation differs from the preset, or an empty string."""
     metrics = results.metrics(row.run)
     if metrics is None or evaluation_of(metrics) == preset.evaluation:
         return ""
@@ -45,7 +45,7 @@ def _fuller(row, preset, results):
 
 
 def _revisions(table, results):
-    """Which code made which rows, where it was not the same for all."""
+    """Returns lines that name the revision behind each row, if there are several revisions."""
     found = {}
     for row in table.rows:
         metrics = results.metrics(row.run)
@@ -78,7 +78,7 @@ def _cells(table, row, results, has_gain):
 
 
 def gains(table: Table, row: Row, results: Results):
-    """By how much a row is better than the one it is compared with: ours and the paper's."""
+    """Returns the gain of a row over the row that it is compared with: ours and the paper's."""
     if row.versus is None:
         return None, None
     other = _row(table, row.versus)
@@ -101,7 +101,7 @@ CSV_COLUMNS = (
 
 
 def csv_text(table: Table, results: Results) -> str:
-    """One line for each row and metric; gains in the lines of the first metric."""
+    """Returns CSV with a line for each row and metric. Gains are in lines of the first metric."""
     out = io.StringIO()
     writer = csv.DictWriter(out, CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -132,7 +132,7 @@ def csv_text(table: Table, results: Results) -> str:
 
 
 def header(preset: Preset, results: Results) -> str:
-    """What all tables of a study have in common."""
+    """Returns the text above the tables: preset, package versions and an explanation."""
     evaluation = preset.evaluation
     images = "all" if evaluation.test_images is None else f"{evaluation.test_images:,}"
     found = [state.metrics for state in results.states.values() if state.metrics]
@@ -160,7 +160,7 @@ FIGURE_HEADINGS = {"kl": "KL(q, p)", "kl_proposal": "KL(q, π)", "z": "Z"}
 
 
 def figure_markdown(figure: Figure, numbers: Mapping | None) -> str:
-    """A figure, and the numbers in it beside the paper's."""
+    """Returns the section about a figure, with its numbers beside the paper's."""
     lines = [f"## {figure.name}: {figure.title}", ""]
     if numbers is None:
         return "\n".join([*lines, "Not drawn, or older than its runs."]) + "\n"

@@ -1,4 +1,4 @@
-"""The numbers of finished runs: what each metric is, and differences between runs."""
+"""Reads the metrics of finished runs and computes differences between runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Estimate:
 
 
 def number(value: float | None, digits: int | None, sign: str = "") -> str:
-    """A number for a table: so many digits after the point; `None` for three significant ones."""
+    """Formats a number with `digits` decimal places, or 3 significant digits if `None`."""
     if value is None:
         return ""
     if digits is None:
@@ -31,7 +31,7 @@ def number(value: float | None, digits: int | None, sign: str = "") -> str:
 
 
 def shown(estimate: Estimate, digits: int | None) -> str:
-    """A number with its standard error."""
+    """Formats a number with its standard error."""
     text = number(estimate.value, digits)
     if estimate.stderr == 0.0 or not math.isfinite(estimate.stderr):
         return text
@@ -41,13 +41,13 @@ def shown(estimate: Estimate, digits: int | None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """How a column is read from `metrics.json`.
+    """A column of a table and how to read it from `metrics.json`.
 
     Attributes:
       heading: Heading of the column.
-      read: From the content of `metrics.json` to an estimate, `None` if there is none.
-      digits: Digits after the decimal point; `None` for three significant ones.
-      per_image: File of the values of each test image, and the sign to give them.
+      read: Function from the content of `metrics.json` to an estimate, or `None` if missing.
+      digits: Decimal places. `None` for three significant digits.
+      per_image: File with the value for each test image, and the sign to multiply it by.
     """
 
     heading: str
@@ -80,11 +80,11 @@ METRICS: Mapping[str, Metric] = {
 
 
 class Results:
-    """Looks up numbers of runs.
+    """Looks up the metrics of runs.
 
     Args:
-      runs: Directory that holds the directories of all runs.
-      states: The state of each run, by its name.
+      runs: Parent directory of all run directories.
+      states: State of each run, by its name.
     """
 
     def __init__(self, runs: pathlib.Path, states: Mapping[str, State]):
@@ -101,9 +101,10 @@ class Results:
         return None if metrics is None else METRICS[metric].read(metrics)
 
     def difference(self, one: Config, other: Config, metric: str) -> Estimate | None:
-        """One minus other; image by image where both were evaluated on the same images.
+        """Returns `one` minus `other`.
 
-        The error of log Z is the same for all images of a run and adds to that of the mean.
+        The standard error is that of the paired differences if both runs were evaluated on the same
+        images. The error of log Z is shared by all images of a run, so it is added separately.
         """
         a, b = self.estimate(one, metric), self.estimate(other, metric)
         if a is None or b is None:
@@ -118,7 +119,7 @@ class Results:
         return Estimate(a.value - b.value, stderr)
 
     def _per_image(self, config, metric):
-        """Values of each image, `[N]`; `None` if unknown."""
+        """Returns the value for each image, `[N]`, or `None` if unknown."""
         if METRICS[metric].per_image is None:
             return None
         name, sign = METRICS[metric].per_image
@@ -128,6 +129,6 @@ class Results:
             return None
 
     def _images(self, config):
-        """What identifies the test images of a run."""
+        """Returns a key that identifies the test images of a run."""
         metrics = self.metrics(config)
         return metrics["images"], metrics["num_test_images"]

@@ -1,7 +1,6 @@
-"""Runs what tables and figures need: each run a process of its own, some at a time.
+"""Runs the trainings and figures of a study, each in its own process, several in parallel.
 
-Runs that are finished are used again, interrupted ones resume, and one that fails does not stop the
-rest.
+Finished runs are reused and interrupted runs resume. A failed run does not stop the others.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from examples.vae.run_directory import RunDirectory, State
 ROOT = pathlib.Path(__file__).parents[2]
 TRAIN = "examples.vae.train"
 LOG_FILE = "log.txt"
-_PATIENCE = 15.0  # seconds that a child has to stop by itself
+_PATIENCE = 15.0  # seconds that a child has to stop before it is killed
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """What to make, with which budget, and where.
+    """Tables and figures to make, the budget, and the output directory.
 
     Attributes:
       tables: Tables to render.
       figures: Figures to draw.
-      preset: The budget.
-      out: Directory for everything; runs are in `out/runs`.
-      compare_data: Whether the runs that are there must be of the data that is there now. Without,
-        finished runs are shown where the data is not.
+      preset: Budget of the runs.
+      out: Output directory. Runs are in `out/runs`.
+      compare_data: Whether existing runs must match the data on this machine. If `False`, finished
+        runs can be shown on a machine without the data.
     """
 
     tables: Sequence[Table]
@@ -58,7 +57,7 @@ class Study:
 
     @functools.cached_property
     def runs(self) -> list[Config]:
-        """All that is needed, each once, and after what it needs itself."""
+        """All required runs without duplicates, each after the run that it depends on."""
         wanted = [run for part in (*self.tables, *self.figures) for run in part.runs]
         with_bases = [r for run in wanted for r in (run.base_config, run) if r is not None]
         return list(dict.fromkeys(with_bases))
@@ -67,18 +66,18 @@ class Study:
         return RunDirectory(self.runs_dir / run.name)
 
     def config(self, run: Config) -> Config:
-        """A run of the list of experiments as it is to be trained here."""
+        """Returns the full configuration of a run from the list of experiments."""
         config = self.preset.of(run)
         if run.base_config is None:
             return config
         base = self.directory(run.base_config)
-        metrics = base.metrics() or {}  # without, it is not known yet which networks it will have
+        metrics = base.metrics() or {}  # empty until the base run has finished
         return dataclasses.replace(
             config, base=str(base.path), base_weights=metrics.get("networks")
         )
 
     def images(self, run: Config) -> str | None:
-        """Digest of the data of a run, if it is there and is to be compared."""
+        """Returns the digest of the data of a run; `None` if not found or not to be compared."""
         if not self.compare_data:
             return None
         try:
@@ -87,28 +86,28 @@ class Study:
             return None
 
     def state(self, run: Config) -> State:
-        """State of a run that this study needs."""
+        """Returns the state of a run of this study."""
         return self.directory(run).state(self.config(run), self.images(run))
 
     def prepare(self, run: Config) -> list[str]:
         """Writes the configuration of a run and returns the arguments of the command.
 
         Raises:
-          UserError: The data cannot be had, or the directory cannot be written to.
+          UserError: The data is not available, or the directory is not writable.
         """
         directory = self.directory(run)
         directory.claim(self.config(run), datasets.digest(run.dataset))
         return ["--config", str(directory.config_file)]
 
     def figure_command(self, figure: Figure) -> list[str]:
-        """Module and arguments."""
+        """Returns the module and arguments that draw a figure."""
         runs = [text for run in figure.runs for text in ("--run", str(self.runs_dir / run.name))]
         more = self.preset.figures.get(figure.name, ())
         out = self.out / (f"{figure.name}.png" if figure.runs else figure.name)
         return [*figure.command, *runs, "--out", str(out), *more]
 
     def figure_numbers(self, figure: Figure) -> Mapping | None:
-        """What the figure's command wrote beside it, if that is up to date."""
+        """Returns the numbers that the figure's command wrote; `None` if missing or out of date."""
         name = f"{figure.name}.json" if figure.runs else f"{figure.name}/results.json"
         try:
             found = json.loads((self.out / name).read_text())
@@ -124,7 +123,7 @@ class Study:
 
 @dataclasses.dataclass
 class Task:
-    """A process to be run when the tasks it needs are done: a training, or a figure."""
+    """A process for a training or a figure. It starts after the tasks that it needs."""
 
     name: str
     needs: tuple[str, ...]
@@ -132,11 +131,11 @@ class Task:
     log: pathlib.Path
     run: Config | None = None
     figure: Figure | None = None
-    log_start: int = 0  # bytes of earlier attempts
+    log_start: int = 0  # size of the log of earlier attempts, in bytes
 
 
 def tasks(study: Study) -> list[Task]:
-    """In an order in which each comes after what it needs."""
+    """Returns the tasks of a study, each after the tasks that it needs."""
     found = []
     for run in study.runs:
         directory = study.runs_dir / run.name
@@ -152,14 +151,14 @@ def tasks(study: Study) -> list[Task]:
 def environment(
     slot: int, jobs: int, gpus: Sequence[str], cores: int, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """Environment of the child in a slot: a GPU of its own, or its share of the cores.
+    """Returns the environment of a child process, which gets one GPU or a share of the cores.
 
     Args:
-      slot: From 0 to `jobs - 1`.
-      jobs: How many children there are at a time.
-      gpus: Names for `CUDA_VISIBLE_DEVICES`, none if there is no GPU.
-      cores: Of this machine.
-      inherited: The environment to start from; what it says of threads stays.
+      slot: Index of the child, from 0 to `jobs - 1`.
+      jobs: Number of children that run in parallel.
+      gpus: Names for `CUDA_VISIBLE_DEVICES`. Empty without a GPU.
+      cores: Number of cores of this machine.
+      inherited: Environment to start from. Its thread settings take precedence.
     """
     found = dict(inherited)
     found["PYTHONPATH"] = os.pathsep.join(
@@ -167,7 +166,7 @@ def environment(
     )
     if gpus:
         found["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
-        if jobs > len(gpus):  # or the first takes all the memory of one that they share
+        if jobs > len(gpus):  # else one child takes all the memory of a shared GPU
             found.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     elif jobs > 1:
         threads = str(max(1, cores // jobs))
@@ -177,7 +176,7 @@ def environment(
 
 
 def visible_gpus() -> list[str]:
-    """Names of the GPUs that TensorFlow sees, as `CUDA_VISIBLE_DEVICES` spells them."""
+    """Returns the names of the GPUs that TensorFlow sees, as in `CUDA_VISIBLE_DEVICES`."""
     command_line.import_tensorflow()
     import tensorflow as tf
 
@@ -187,19 +186,19 @@ def visible_gpus() -> list[str]:
 
 
 class Runner:
-    """Runs the tasks of a study, some at a time, and prints a line about each."""
+    """Runs the tasks of a study, up to `jobs` in parallel, and prints their progress."""
 
     def __init__(self, study: Study, jobs: int):
         self.study, self.jobs = study, jobs
         self.pending = tasks(study)
         self.total = len(self.pending)
         self.running: dict[int, tuple[Task, subprocess.Popen, float]] = {}  # by slot
-        self.done: dict[str, bool] = {}  # by name of the task, whether it went well
+        self.done: dict[str, bool] = {}  # by name of the task, whether it succeeded
         self.gpus = visible_gpus()
         self.cores = cores.available()
 
     def run(self) -> bool:
-        """Whether all went well."""
+        """Runs all tasks and returns whether all of them succeeded."""
         try:
             while self.pending or self.running:
                 for task in list(self.pending):
@@ -213,7 +212,7 @@ class Runner:
         return all(self.done.values())
 
     def begin(self, task: Task, slot: int) -> None:
-        """Starts a task, unless there is nothing to do or nothing can be done."""
+        """Starts a task, unless it is already finished or cannot run."""
         missing = [name for name in task.needs if not self.done[name]]
         if missing:
             self.end(task, False, f"not started: it needs {', '.join(missing)}")
@@ -251,7 +250,7 @@ class Runner:
                     env=environment(slot, self.jobs, self.gpus, self.cores, os.environ),
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches it through the runner
+                    start_new_session=True,  # Ctrl-C must reach it only through the runner
                 )
         except OSError as error:
             raise UserError(
@@ -262,13 +261,13 @@ class Runner:
         self.say(task, f"{said} (log: {task.log})")
 
     def command(self, task: Task) -> list[str]:
-        """Module and arguments of a task."""
+        """Returns the module and arguments of a task."""
         if task.run is None:
             return self.study.figure_command(task.figure)
         return [TRAIN, *self.study.prepare(task.run)]
 
     def collect(self, interval: float = 0.1) -> None:
-        """Looks which children have ended."""
+        """Handles the children that have ended."""
         for slot, (task, process, start) in list(self.running.items()):
             if process.poll() is None:
                 continue
@@ -286,7 +285,7 @@ class Runner:
             time.sleep(interval)
 
     def problem(self, task: Task, exit_code: int) -> str | None:
-        """What went wrong, in one line, kept in the directory of the run."""
+        """Returns the reason for a failure in one line and records it; `None` on success."""
         if exit_code == 0 and task.run is None:
             return None
         if exit_code == 0:
@@ -302,7 +301,7 @@ class Runner:
         return message
 
     def record_failure(self, task: Task, message: str) -> None:
-        """Keeps the reason in the directory of a run, for the tables to show."""
+        """Writes the reason to the directory of a run, so that the tables can show it."""
         if task.run is not None:
             task.directory.mkdir(parents=True, exist_ok=True)
             files.write_json(RunDirectory(task.directory).failure_file, {"message": message})
@@ -315,7 +314,7 @@ class Runner:
         print(f"[{len(self.done)}/{self.total}] {task.name}: {text}", flush=True)
 
     def stop(self) -> None:
-        """Ends all children; a training that is asked to stop leaves its last checkpoint."""
+        """Stops all children. SIGINT comes first, so that a training keeps its last checkpoint."""
         processes = [process for _, process, _ in self.running.values()]
         for process in processes:
             process.send_signal(signal.SIGINT)
@@ -331,7 +330,7 @@ class Runner:
 
 
 def last_line(log: pathlib.Path, start: int = 0) -> str:
-    """The error of a command in its log, from some byte on; else the last line with any text."""
+    """Returns the last error in a log after byte `start`, else its last non-empty line."""
     text = log.read_bytes()[start:].decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
@@ -344,7 +343,7 @@ def _summary(state: State) -> str:
 
 
 def render(study: Study) -> str:
-    """Writes the tables from what is finished; returns the text of all of them."""
+    """Writes the tables and figures of all finished runs and returns their text."""
     results = Results(study.runs_dir, {run.name: study.state(run) for run in study.runs})
     head = report.header(study.preset, results)
     parts = [head]
@@ -358,7 +357,7 @@ def render(study: Study) -> str:
         for figure in study.figures:
             numbers = study.figure_numbers(figure)
             text = report.figure_markdown(figure, numbers)
-            if numbers is not None and not figure.runs:  # it has a table of its own
+            if numbers is not None and not figure.runs:  # its command writes a table, too
                 text += "\n" + (study.out / figure.name / "table.md").read_text()
             parts.append(text)
             (study.out / f"{figure.name}.md").write_text(text)
@@ -369,7 +368,7 @@ def render(study: Study) -> str:
 
 
 def dry_run(study: Study, jobs: int) -> None:
-    """Lists the runs and how long they would take; a few steps of each sort are timed."""
+    """Prints the runs and their expected durations, from timing a few steps of each kind."""
     costs: dict[Config, step_time.Costs] = {}
     total = 0.0
     for run in study.runs:
@@ -398,7 +397,7 @@ def dry_run(study: Study, jobs: int) -> None:
 
 
 def reproduce(study: Study, jobs: int = 1) -> bool:
-    """Runs what is not finished and renders everything; whether all went well."""
+    """Runs what is not finished, renders everything, and returns whether all runs succeeded."""
     well = Runner(study, jobs).run()
     print(f"\n{render(study)}")
     return well

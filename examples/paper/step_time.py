@@ -1,4 +1,4 @@
-"""How long a run will take on this machine: a few steps are timed, the rest is arithmetic."""
+"""Predicts the duration of a run on this machine from timing a few steps."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from examples.common import command_line
 from examples.vae.config import Config
 from examples.vae.datasets import DATASETS
 
-_STEPS = 10  # for each call from Python, when they are timed
+_STEPS = 10  # training steps per execution of the timed model
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Seconds for each of what a run does.
+    """Costs of the parts of a run, in seconds.
 
     Attributes:
-      start: Once: imports and tracing.
-      step: For each step of the training.
-      importance_sample: For each image and draw of the latents in the evaluation.
-      proposal: For each draw from the proposal in the evaluation of Z.
+      start: Fixed cost of a run: imports and tracing.
+      step: Cost of a training step.
+      importance_sample: Cost of one draw of the latents for one image in the evaluation.
+      proposal: Cost of one draw from the proposal in the evaluation of Z.
     """
 
     start: float
@@ -34,12 +34,14 @@ class Costs:
 
 
 def seconds(costs: Costs, config: Config, steps_done: int = 0) -> float:
-    """What is left of a run, in seconds. Pictures, checkpoints and reading the data not counted.
+    """Returns the remaining duration of a run, in seconds.
+
+    The prediction leaves out pictures, checkpoints and reading the data.
 
     Args:
       costs: Costs on this machine.
-      config: What is trained.
-      steps_done: Steps that need not be done again.
+      config: Configuration of the run.
+      steps_done: Number of steps that are already done.
     """
     dataset, evaluation = DATASETS[config.dataset], config.evaluation
     images = min(dataset.num_test, evaluation.test_images or dataset.num_test)
@@ -61,7 +63,7 @@ def seconds(costs: Costs, config: Config, steps_done: int = 0) -> float:
 
 
 def readable(seconds: float) -> str:
-    """A duration for a reader."""
+    """Formats a duration."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -69,9 +71,10 @@ def readable(seconds: float) -> str:
 
 
 def kind(config: Config) -> Config:
-    """A run that costs the same for each step: T and the data set do not matter.
+    """Returns a run with the same cost per step, so that similar runs are timed once.
 
-    A post-hoc fit is taken to cost what joint training does; it is somewhat less.
+    T and the data set do not affect the cost. A post-hoc run counts as joint training, which costs
+    slightly more.
     """
     prior = dataclasses.replace(config.prior, T=100)
     return dataclasses.replace(
@@ -80,7 +83,7 @@ def kind(config: Config) -> Config:
 
 
 def measure(config: Config) -> Costs:
-    """Times a few steps of each sort, on made-up images."""
+    """Times training and evaluation on random images."""
     command_line.import_tensorflow()
     import numpy as np
 
@@ -122,10 +125,10 @@ def measure(config: Config) -> Costs:
 
 
 def _line_through(work: Callable[[int], object], few: int, many: int) -> tuple[float, float]:
-    """Seconds for a few, and for each one more: every call has a cost of its own, say tracing.
+    """Returns the seconds for `few` items and the seconds for each further item.
 
-    On a busy machine the larger call may take no longer than the first; its mean is then the
-    better estimate.
+    The difference of two calls removes fixed costs such as tracing. On a busy machine the larger
+    call may take no longer than the smaller one. Its mean is then the better estimate.
     """
     short, long = _timed(work, few), _timed(work, many)
     return short, (long - short) / (many - few) if long > short else long / many

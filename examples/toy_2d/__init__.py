@@ -1,1 +1,1 @@
-"""The paper's study in the plane: `python -m examples.toy_2d`."""
+"""The paper's 2-D study: `python -m examples.toy_2d`."""

@@ -1,4 +1,4 @@
-"""Runs the study in the plane."""
+"""Runs the 2-D study."""
 
 from examples.common import command_line
 from examples.toy_2d import command

@@ -1,8 +1,8 @@
-"""The paper's study in the plane: `python -m examples.toy_2d --out DIR`.
+"""The paper's 2-D study: `python -m examples.toy_2d --out DIR`.
 
-Fits four models to a mixture of Gaussians whose KL from the standard normal is 1.80: the normal
-resampled with a network of two layers, the same with one layer, a RealNVP flow, and the flow
-resampled. Prints KL and Z beside the paper's and writes `results.json`, `table.md`, and figures.
+Fits four models to a mixture of Gaussians q with KL(q || N(0, I)) = 1.80: the standard normal
+resampled with a network of two layers, the same with one layer, a RealNVP flow, and the resampled
+flow. Prints KL and Z beside the paper's numbers and writes `results.json`, `table.md`, and figures.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DESCRIPTION = "KL and Z of learned accept/reject sampling in 2-D, beside the pap
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the study; wrong arguments are a `UserError`, raised before any work."""
+    """Runs the study. Raises a `UserError` for wrong arguments before any work."""
     options = _parse(arguments)
     command_line.require("matplotlib", "scipy")
     start = time.monotonic()
     with _Output(options.out) as output:
-        # This takes seconds, and wrong arguments should not wait for it.
+        # The import takes seconds, so it comes after the check of the arguments.
         command_line.import_tensorflow()
         from examples.toy_2d import models
 
@@ -107,10 +107,10 @@ def _share(text):
 
 
 class _Output:
-    """A directory that gets its files at the end, all of them or none.
+    """An output directory that receives all files at the end, or none after an error.
 
-    They are written to a hidden directory inside, so that renaming them stays on one disk; making
-    that one first shows before any work whether there is a place to write to.
+    Files are first written to a hidden directory inside it, so that moving them is a rename on the
+    same disk. Creating the hidden directory also checks that the path is writable before any work.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -145,7 +145,7 @@ class _Output:
 
 
 def _fit_all(options, target, budget):
-    """The fits of each block, by truncation; a flow alone belongs to all, but is fitted once."""
+    """Returns the fits by truncation. The flow without resampling is fitted once and shared."""
     from examples.toy_2d import models
 
     print(f"Target: {target.name}, {target.description}.")
@@ -175,7 +175,7 @@ def _progress(title, steps):
     import keras
 
     print(title, flush=True)
-    # Without a terminal to redraw the bar on, one line at the end.
+    # Without a terminal, print one line at the end instead of a bar.
     bar = keras.utils.Progbar(steps, verbose=1 if sys.stdout.isatty() else 2, unit_name="step")
     return lambda done, loss: bar.update(done, values=[("loss", loss)])
 
@@ -191,7 +191,7 @@ _HEADINGS = (
 
 
 def _table(target, blocks, options):
-    """The table in Markdown."""
+    """Returns the table in Markdown."""
     # The paper's numbers are for a target of KL 1.80, without truncation.
     is_paper_s = target.name in ("ring", "grid", "wide_grid")
     rows = [

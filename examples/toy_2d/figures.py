@@ -1,4 +1,4 @@
-"""The figures of the study in the plane: densities as in the paper's Figure 2, and real draws."""
+"""Figures of the 2-D study: densities, as in the paper's Figure 2, and draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["draw_densities", "draw_draws"]
 def draw_densities(
     path: pathlib.Path, grid: Grid, log_q: np.ndarray, fits: list[Fit], title: str
 ) -> None:
-    """Target, proposal, a(z) and p(z) of each model, a row each, with KL and Z under them."""
+    """Draws target, proposal, a(z) and p(z) with KL and Z, one row for each model."""
     norm = _density_norm(log_q)
     figure = Figure(figsize=(9.6, 2.15 * len(fits) + 0.6), layout="constrained")
     axes = figure.subplots(len(fits), 4, squeeze=False)
@@ -33,7 +33,7 @@ def draw_densities(
             row[1], grid, np.exp(fit.log_pi), DENSITY, norm, f"KL(q || π) = {n['kl_proposal']:.2f}"
         )
         if fit.model.resampled:
-            # Without truncation the scale of a(z) is free; a common one shows its shape.
+            # Without truncation the scale of a(z) is arbitrary, so show a(z) / max a.
             relative = np.exp(fit.log_a) / n["max_a"]
             caption = f"Z = {n['z']:.3f}, max a = {n['max_a']:.2f}"
             accept = show(row[2], grid, relative, ACCEPTANCE, Normalize(0, 1), caption)
@@ -52,7 +52,7 @@ def draw_densities(
 def draw_draws(
     path: pathlib.Path, grid: Grid, log_q: np.ndarray, fits: list[Fit], title: str
 ) -> None:
-    """Above, draws over the density of the model; below, the histogram of all draws."""
+    """Draws samples over the density of each model, and below them the histogram of all draws."""
     norm = _density_norm(log_q)
     figure = Figure(figsize=(2.55 * len(fits) + 0.9, 6.0), layout="constrained")
     axes = figure.subplots(2, len(fits), squeeze=False)
@@ -77,7 +77,7 @@ def _label(fit):
 
 
 def _density_norm(log_q):
-    # The square root keeps a flat proposal visible beside sharp modes.
+    # The square-root scale keeps a flat proposal visible beside sharp modes.
     return PowerNorm(0.5, vmin=0, vmax=float(np.exp(np.max(log_q))))
 
 

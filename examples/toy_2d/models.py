@@ -1,4 +1,4 @@
-"""The four models of the paper's study in the plane: how each is made, trained and measured."""
+"""Builds, trains and measures the four models of the paper's 2-D study."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Model:
     """One row of the table, with the paper's numbers for it."""
 
     name: str
-    hidden_units: tuple[int, ...] | None  # of a(z); `None` for no resampling
+    hidden_units: tuple[int, ...] | None  # layers of a(z); `None` for no resampling
     flow: bool
     paper_kl: float
     paper_z: float | None
@@ -44,14 +44,14 @@ MODELS = (
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What training and measuring may cost.
+    """Budget for training and measuring a model.
 
     Attributes:
-      steps: training steps of each model.
-      num_estimate: draws from the proposal for the estimate of Z.
-      num_draws: draws from the model, for the figure and the chi-square test.
-      grid_step: step of the quadrature.
-      flow_alone: share of the steps of a resampled flow that train the flow alone.
+      steps: Training steps of each model.
+      num_estimate: Draws from the proposal for the estimate of Z.
+      num_draws: Draws from the model, for the figure and the chi-square test.
+      grid_step: Step of the quadrature.
+      flow_alone: Share of the steps of a resampled flow that train the flow alone.
     """
 
     steps: int = 8000
@@ -66,11 +66,11 @@ QUICK = Budget(steps=200, num_estimate=10**5, num_draws=10**4, grid_step=1 / 16)
 
 @dataclasses.dataclass
 class Fit:
-    """A trained model, measured."""
+    """A trained model and its measurements."""
 
     model: Model
     T: int | None
-    log_pi: np.ndarray  # at the nodes of the grid, like the next two
+    log_pi: np.ndarray  # [size, size] at the nodes of the grid, like the next two
     log_a: np.ndarray
     log_p: np.ndarray
     draws: np.ndarray  # [num_draws, 2]
@@ -89,19 +89,19 @@ def fit(
     """Trains a model by maximum likelihood on fresh draws of the target, then measures it.
 
     Args:
-      model: which one.
-      target: what to fit.
-      T: truncation; `None` for untruncated resampling.
-      budget: what it may cost.
-      seed: of weights, data and draws.
-      report: called now and then with the number of steps done and the loss.
+      model: Model to train.
+      target: Target density.
+      T: Truncation, or `None` for untruncated resampling.
+      budget: Budget for training and measuring.
+      seed: Seed for weights, data and draws.
+      report: Callback that receives the number of steps done and the loss at regular intervals.
 
     Returns:
-      The fit.
+      The trained and measured model.
     """
     keras.utils.set_random_seed(seed)
-    # Networks of 32 units make this demo several times faster than the paper's 100, and both
-    # rows with a flow have the same one.
+    # Networks of 32 units make this demo several times faster than the paper's 100. Both rows with
+    # a flow use the same architecture.
     proposal = (
         tfd_lars.proposals.real_nvp(2, hidden_units=(32, 32), seed=seed)
         if model.flow
@@ -120,8 +120,8 @@ def fit(
     if not model.flow:
         _train(dist, draw, [(dist, 5e-2)], 0, steps, batch_size, seed, report)
         return _measure(model, dist.T, target, proposal, dist, budget, seed)
-    # Without truncation nothing rewards a proposal near the target, as a(z) can make up for any:
-    # half of the steps for the flow alone put it there, and the rest, jointly, keep it there.
+    # Without truncation a(z) can compensate for any proposal, so joint training does not move the
+    # flow toward the target. Training the flow alone first does, and joint training keeps it there.
     alone = int(budget.flow_alone * steps)
     _train(proposal, draw, [(proposal, 3e-3)], 0, alone, batch_size, seed, report)
     parts = [(accept, 2e-2), (proposal, 1e-3)]
@@ -130,7 +130,7 @@ def fit(
 
 
 def _train(dist, draw, parts, first, last, batch_size, seed, report):
-    """Steps `first` to `last` of Adam on `-log_prob`; `parts` are owners with learning rates."""
+    """Runs Adam on `-log_prob`, steps `first` to `last`; `parts` pairs owners with rates."""
     if last <= first:
         return
     groups = []
@@ -148,7 +148,7 @@ def _train(dist, draw, parts, first, last, batch_size, seed, report):
             z = draw(batch_size, seed=tf.stack([seed, i]))
             with tf.GradientTape() as tape:
                 loss = -tf.reduce_mean(dist.log_prob(z))
-            # At T = 1 nothing depends on a(z).
+            # At T = 1 the loss does not depend on a(z), so its gradients are unconnected.
             gradients = tape.gradient(
                 loss, [v for _, v in groups], unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
@@ -162,7 +162,7 @@ def _train(dist, draw, parts, first, last, batch_size, seed, report):
 
 
 def _measure(model, T, target, proposal, dist, budget, seed):
-    """KL and Z by quadrature, Z by the library's estimator, and a test of the draws."""
+    """Measures KL and Z by quadrature, estimates Z with the library, and tests the draws."""
     grid = quadrature.Grid(step=budget.grid_step)
     log_q = grid.evaluate(target.distribution.log_prob)
     log_pi = grid.evaluate(proposal.log_prob)
@@ -173,7 +173,7 @@ def _measure(model, T, target, proposal, dist, budget, seed):
         log_a = grid.evaluate(dist.accept_log_prob)
         draws = dist.sample(budget.num_draws, seed=seed + 1).numpy()
     found = quadrature.fit_of(grid, log_q, log_pi, log_a, T)
-    if dist is None:  # nothing is rejected; what the grid missed of the flow's mass is not Z
+    if dist is None:  # Z is 1, not the flow's mass on the grid
         log_p = log_pi
         kl = found["kl_proposal"]
     else:
@@ -212,5 +212,5 @@ def _measure(model, T, target, proposal, dist, budget, seed):
 
 
 def _cell(budget):
-    """Nodes along a cell of an eighth of a unit."""
+    """Returns the number of nodes along a cell of side 1/8."""
     return max(1, round(1 / (8 * budget.grid_step)))

@@ -1,10 +1,9 @@
-"""Target densities in the plane: all known exactly, all easy to draw from.
+"""2-D target densities with exact log densities and samplers.
 
-The mixtures of separated Gaussians (`ring`, `grid`, `wide_grid`) have one scale, and it is set
-such that KL(q || N(0, I)) = 1.80, as in the paper's study (a test checks it).
-The paper does not give its means. Six modes on a ring are the default because a network of 10
-units finds them about as hard to fit as the paper's (KL 0.66); on the grids it does far worse or
-better.
+The mixtures of separated Gaussians (`ring`, `grid`, `wide_grid`) have a single scale, chosen such
+that KL(q || N(0, I)) = 1.80, as in the paper's study. A test checks it. The paper does not give its
+means. The default is six modes on a ring because a network of 10 units reaches about the paper's
+KL of 0.66 on it. On the grids its KL is much higher or lower.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ import numpy as np
 if TYPE_CHECKING:
     import tensorflow_probability as tfp
 
-# TFP is imported where a target is made: a command can list the names without it.
+# TFP is imported only where a target is made, so that a command can list the names quickly.
 
 __all__ = ["TARGETS", "Target", "make"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A density `q` over the plane.
+    """A 2-D target density `q`.
 
     Attributes:
-      name: what `--target` takes.
-      description: means and scale, in words.
-      distribution: a TFP distribution with `event_shape` `[2]`, in float32.
+      name: Value of `--target`.
+      description: Means and scale, in words.
+      distribution: TFP distribution with `event_shape` `[2]`, in float32.
     """
 
     name: str
@@ -39,7 +38,7 @@ class Target:
 
 
 def make(name: str) -> Target:
-    """The target of that name; one of `TARGETS`."""
+    """Returns the target with a name from `TARGETS`."""
     if name not in TARGETS:
         raise ValueError(f"unknown target {name!r}; choose one of {', '.join(TARGETS)}")
     return TARGETS[name]()
@@ -82,7 +81,7 @@ def _two_moons() -> Target:
 
 
 def _two_spirals() -> Target:
-    # The root spaces the components evenly along the arm, for its length grows as angle squared.
+    # The arc length grows as the angle squared, so the root spaces the components evenly.
     angle = 3 * np.pi * np.sqrt((np.arange(100) + 0.5) / 100)
     arm = 2 * (angle / (3 * np.pi))[:, np.newaxis] * _polar(angle)
     return Target(

@@ -1,1 +1,1 @@
-"""The paper's figures of trained models: `python -m examples.paper.figures`."""
+"""Figures of trained models from the paper: `python -m examples.paper.figures`."""

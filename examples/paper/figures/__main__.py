@@ -1,4 +1,4 @@
-"""Draws one figure."""
+"""Runs the command that draws one figure."""
 
 from examples.common import command_line
 from examples.paper.figures import command

@@ -2,7 +2,7 @@
 
     python -m examples.paper.figures ranked --run out/lars --run out/post_hoc --out ranked.png
 
-The numbers behind the figure go to a JSON file of the same name.
+The numbers behind the figure are written to a JSON file of the same name.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def _png(text):
     return pathlib.Path(text)
 
 
-GRID_ROWS = 5  # of the images of `ranked`
+GRID_ROWS = 5  # rows in each image grid of `ranked`
 
 
 def grid_columns(num_runs: int) -> int:
-    """Images side by side in `ranked`: as wide as a page, however many runs share it."""
+    """Returns the columns of an image grid of `ranked`, so that all runs fit on a page."""
     return {1: 14, 2: 8}.get(num_runs, 5)
 
 
@@ -107,7 +107,7 @@ def _explained(path: pathlib.Path) -> Iterator[None]:
 
 
 def _prepare(path: pathlib.Path) -> None:
-    """Makes the directory of a file and tries to write there, before hours of work."""
+    """Creates the parent directory of a file and checks that it is writable, before any work."""
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():

@@ -1,8 +1,8 @@
-"""The latent plane of trained models: where the encoder puts the data, and how the prior follows.
+"""Draws the 2-D latent space of trained models: the encoded data and the prior.
 
-For runs of `--latents 2`, a row each: the aggregate posterior q(z), the mean of q(z|x) over the
-training images; the proposal; a(z); the prior; and the encoded means, colored by class. KLs and Z
-are integrals on a grid.
+The figure has one row for each run of `--latents 2`. The columns are the aggregate posterior q(z),
+which is the mean of q(z|x) over the training images; the proposal; a(z); the prior; and the encoded
+means, colored by class. KLs and Z are integrals on a grid.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ _COLUMNS = (
 )
 _IMAGES_PER_BATCH = 1000
 _MOST_NODES = 2048  # along each axis
-_DOTS = 5_000  # of the encoded means: more of them hide each other
+_DOTS = 5_000  # more encoded means than this would overlap
 
 
 @dataclasses.dataclass(frozen=True)
 class Plane:
-    """What there is to see of one model.
+    """Densities of one model on a grid.
 
     Attributes:
-      grid: Where the rest was evaluated.
+      grid: Grid at whose nodes the densities were evaluated.
       log_q: Log density of the aggregate posterior, `[size, size]`.
-      log_pi: Of the proposal; of the prior itself where nothing is resampled.
-      log_a: Log acceptance probability, or `None`.
-      log_p: Log density of the prior.
+      log_pi: Log density of the proposal, `[size, size]`. Equal to `log_p` for a prior that is not
+        resampled.
+      log_a: Log acceptance probability, `[size, size]`. `None` for a prior that is not resampled.
+      log_p: Log density of the prior, `[size, size]`.
       means: Encoded means of the training images, `[N, 2]`.
       numbers: KLs, Z and their errors, for JSON.
     """
@@ -60,7 +61,7 @@ class Plane:
 
 
 def encode(model: models.LatentVariableModel, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations of q(z|x) for images `[N, 28, 28]`, float64 `[N, 2]` each."""
+    """Returns means and standard deviations of q(z|x), float64 `[N, 2]`, for `[N, 28, 28]`."""
 
     @functools.partial(tf.function, autograph=False, reduce_retracing=True)
     def moments(x):
@@ -75,11 +76,11 @@ def encode(model: models.LatentVariableModel, pixels: np.ndarray) -> tuple[np.nd
 
 
 def grid_around(loc: np.ndarray, scale: np.ndarray) -> quadrature.Grid:
-    """A grid with room for the posteriors and for a standard normal, as fine as they need."""
+    """Returns a grid that covers the posteriors and a standard normal and resolves both."""
     limit = int(np.ceil(max(6.0, np.max(np.abs(loc) + 6.0 * scale))))
     step = 1 / 64
-    # The sum over nodes is exact to 1e-8 for a Normal as wide as the step. A sharper encoder than
-    # the nodes allow shows in the error that comes with each KL.
+    # The sum over nodes is exact to 1e-8 for a Normal whose scale equals the step. If the encoder
+    # is too sharp for the finest grid, the grid error of each KL shows it.
     while step > np.quantile(scale, 0.01) and 4 * limit / step <= _MOST_NODES:
         step /= 2
     while 2 * limit / step > _MOST_NODES:
@@ -88,10 +89,10 @@ def grid_around(loc: np.ndarray, scale: np.ndarray) -> quadrature.Grid:
 
 
 def study(model: models.LatentVariableModel, pixels: np.ndarray) -> Plane:
-    """Densities of a model with two latents, and the KLs between them.
+    """Returns the densities of a model with two latents and the KLs between them.
 
     Args:
-      model: With a topmost latent of two dimensions.
+      model: Model whose topmost latent has two dimensions.
       pixels: Binary images to encode, `uint8` `[N, 28, 28]`, 0 or 255.
     """
     loc, scale = encode(model, pixels)
@@ -126,7 +127,7 @@ def study(model: models.LatentVariableModel, pixels: np.ndarray) -> Plane:
 
 
 def draw(planes: list[Plane], titles: list[str], labels: list[np.ndarray | None]) -> Figure:
-    """The figure: a row for each model, all panels on the same scale."""
+    """Returns the figure: one row for each model, all panels on the same scale."""
     view = _view(planes)
     norm = PowerNorm(0.5, vmin=0.0, vmax=_brightest(planes))
     figure = Figure(figsize=(9.6, 2.05 * len(planes) + 0.75), layout="constrained")
@@ -160,7 +161,7 @@ def draw(planes: list[Plane], titles: list[str], labels: list[np.ndarray | None]
 
 
 def _view(planes):
-    """Half the width of what is shown: a multiple of 1/2 that leaves out little of any q(z)."""
+    """Returns half the width of the view: a multiple of 1/2 that covers 99.9 % of each q(z)."""
     views = []
     for plane in planes:
         mass = np.exp(plane.log_q) * plane.grid.step**2
@@ -174,7 +175,7 @@ def _view(planes):
 
 
 def _brightest(planes):
-    """A density that few nodes exceed: a sharp peak must not make all the rest pale."""
+    """Returns a density that few nodes exceed, so a sharp peak does not set the color scale."""
     tops = []
     for plane in planes:
         density = np.exp(plane.log_q[plane.grid.bulk(plane.log_q)])
@@ -190,7 +191,7 @@ def _dots(axis, means, classes, view):
 
 
 def _bars(figure, cells, norm, colored):
-    """The keys to the colors, in the last row."""
+    """Draws the color bars in the last row."""
 
     def bar(columns, norm, cmap, label, **kwargs):
         place = figure.add_subplot(cells[-1, columns])
@@ -200,7 +201,7 @@ def _bars(figure, cells, norm, colored):
         key.set_label(label, fontsize=9)
         key.ax.tick_params(labelsize=8)
 
-    ticks = norm.vmax * np.array([0.0, 1 / 16, 1 / 4, 9 / 16, 1.0])  # even on this scale
+    ticks = norm.vmax * np.array([0.0, 1 / 16, 1 / 4, 9 / 16, 1.0])  # evenly spaced when drawn
     bar(
         slice(0, 2),
         norm,
@@ -217,7 +218,7 @@ def _bars(figure, cells, norm, colored):
 
 
 def check(run: runs.Trained) -> None:
-    """Raises a `UserError` where there is no plane to show."""
+    """Raises a `UserError` if the prior is not two-dimensional."""
     dimensions = run.model.prior.event_shape.num_elements()
     if dimensions != 2:
         raise UserError(
@@ -229,7 +230,7 @@ def check(run: runs.Trained) -> None:
 
 
 def make(found: list[runs.Trained], args: argparse.Namespace) -> tuple[Figure, list[dict]]:
-    """The figure, and its numbers for each run."""
+    """Returns the figure and its numbers for each run."""
     planes, labels = [], []
     for run in found:
         pixels = datasets.binarized_training_images(run.images(args.data_dir))

@@ -1,4 +1,4 @@
-"""Draws from the proposal of a resampled distribution, in any number, and their log a."""
+"""Streams draws from the proposal of a resampled distribution and their log a."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import tfp_lars
 
 
 class ProposalDraws:
-    """A numbered sequence of draws from the proposal, of which nothing is kept.
+    """A numbered sequence of draws from the proposal that uses constant memory.
 
-    They come in chunks, each a function of the seed and its number alone: what is to be seen
-    again is drawn again, so that memory does not grow with the number of draws.
+    Draws are generated in chunks. A chunk depends only on the seed and on its number, so any draw
+    can be regenerated instead of stored.
 
     Args:
       dist: A resampled distribution without a batch shape.
       seed: Python `int` of at most 31 bits.
-      chunk_size: Draws at a time.
-      draw: Instead of the proposal's `sample`, if there is more to a draw than what a judges:
-        maps a number and a stateless seed to what is to be seen and to what is judged, both with
-        that number as their leading dimension.
+      chunk_size: Number of draws in a chunk.
+      draw: Optional replacement for the proposal's `sample`, for draws that have more parts than
+        the input of a. Maps a number `n` and a stateless seed to a pair: the values that `at`
+        returns, `[n, ...]`, and the inputs of a, `[n, ...]`.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class ProposalDraws:
         )
 
     def log_accept(self, num_draws: int, *, progress: bool = False) -> Iterator[np.ndarray]:
-        """Logs of a at draws 0 to `num_draws - 1`, in order: pieces of float64 `[chunk_size]`.
+        """Yields log a at draws 0 to `num_draws - 1`, in order: float64 `[chunk_size]` arrays.
 
         Args:
-          num_draws: Altogether; the last piece is as short as it must be.
-          progress: Whether to show a bar.
+          num_draws: Total number of draws. The last array may be shorter than `chunk_size`.
+          progress: Whether to show a progress bar.
         """
         bar = keras.utils.Progbar(num_draws, unit_name="draw") if progress else None
         for start in range(0, num_draws, self.chunk_size):
@@ -68,7 +68,7 @@ class ProposalDraws:
                 bar.update(stop)
 
     def at(self, indices: np.ndarray) -> np.ndarray:
-        """What is to be seen of the draws of these numbers, `[len(indices), ...]`."""
+        """Returns the draws with these indices, `[len(indices), ...]`."""
         numbers, offsets = np.divmod(indices, self.chunk_size)
         chunks = {n: self._draw(tf.constant(n, tf.int32)).numpy()[offsets[numbers == n]]
                   for n in np.unique(numbers)}  # fmt: skip

@@ -1,7 +1,7 @@
-"""Draws from the proposal of trained models, ranked by a: the best, random ones, the worst.
+"""Ranks draws from the proposal of trained models by a and shows the best, random and worst.
 
-A column for each run: 10^4 draws, sorted by their acceptance probability, on a log axis, and the
-images that some of them decode to.
+The figure has one column for each run: the acceptance probabilities of 10^4 draws, sorted, on a log
+axis, and the decoded images of some of the draws.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from examples.vae import models, runs
 
 COLORS = 64
 KINDS = ("best", "random", "worst")
-_MOST_POINTS = 1000  # of a curve: more than it has pixels
+_MOST_POINTS = 1000  # points of a curve, more than it has pixels
 
 
 def select(log_accept: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Which draws to show.
+    """Selects the draws to show.
 
     Args:
-      log_accept: log a of independent draws, `[n]`, n at least `count`.
-      count: How many of each kind.
+      log_accept: Log a of independent draws, `[n]`, with n at least `count`.
+      count: Number of draws of each kind.
 
     Returns:
       For each of `KINDS` the indices of `count` draws, `[count]`. The best and the worst are in
-      descending order of a; the random ones are the first, as they came.
+      descending order of a. The random ones are the first draws, in their original order.
     """
     order = np.argsort(-log_accept, kind="stable")
     return {"best": order[:count], "random": np.arange(count), "worst": order[-count:]}
 
 
 def draw_with_latents(model: models.LatentVariableModel):
-    """For models that resample images, how to draw one and keep the latents that it came from.
+    """Returns a function that draws images together with their latents.
 
     Returns:
-      draw: For `ProposalDraws`; `None` where the draws are latents, or keep theirs to themselves.
+      draw: Argument of `ProposalDraws` for models that resample images. `None` for models that
+        resample latents, or whose proposal does not expose its latents.
     """
     latent_prior = getattr(model, "latent_prior", None)
     likelihood = getattr(model, "likelihood", None)
@@ -58,11 +59,11 @@ def draw_with_latents(model: models.LatentVariableModel):
 
 
 def mean_images(model: models.LatentVariableModel, draws: np.ndarray) -> np.ndarray:
-    """What draws look like: means of images, `[N, 28, 28]`.
+    """Returns the mean images that draws decode to, `[N, 28, 28]`.
 
     Args:
-      model: Whose proposal they came from.
-      draws: Latents `[N, d]`; or images, `[N, 28, 28]` or `[N, 784]`, to be shown as they are.
+      model: Model whose proposal the draws came from.
+      draws: Latents `[N, d]`, or images `[N, 28, 28]` or `[N, 784]`, which are only reshaped.
     """
     if draws[0].size == models.PIXELS:
         return draws.reshape(-1, 28, 28)
@@ -70,20 +71,20 @@ def mean_images(model: models.LatentVariableModel, draws: np.ndarray) -> np.ndar
 
 
 def rank(found: runs.Trained, num_draws: int, count: int, *, seed: int = 0, progress=False):
-    """Draws from the proposal of a model, and what the figure shows of them.
+    """Draws from the proposal of a model, ranks the draws and decodes those to show.
 
     Args:
-      found: The model.
-      num_draws: How many to rank.
-      count: How many to show of each kind.
-      seed: Of the draws.
-      progress: Whether to show a bar.
+      found: Trained model.
+      num_draws: Number of draws to rank.
+      count: Number of draws to show of each kind.
+      seed: Seed for the draws.
+      progress: Whether to show a progress bar.
 
     Returns:
-      log_accept: In descending order, float64 `[num_draws]`.
+      log_accept: Log a of all draws in descending order, float64 `[num_draws]`.
       shown: For each of `KINDS` the log a, `[count]`, and the images, `[count, 28, 28]`.
     """
-    # Images are wide: a thousand of them at a time are 3 MB.
+    # A chunk of 1000 limits memory: a thousand images take 3 MB.
     draws = ProposalDraws(
         found.resampled(), seed, chunk_size=1000, draw=draw_with_latents(found.model)
     )
@@ -96,7 +97,7 @@ def rank(found: runs.Trained, num_draws: int, count: int, *, seed: int = 0, prog
 
 
 def draw(ranked: list, titles: list[str], columns: int) -> Figure:
-    """The figure: for each run the curve of a, and three grids of images `columns` wide."""
+    """Returns the figure: for each run the curve of a and three image grids `columns` wide."""
     width = 0.51 * columns + 0.35
     figure = Figure(figsize=(width * len(ranked) + 0.6, 11.6), layout="constrained")
     axes = figure.subplots(4, len(ranked), squeeze=False, height_ratios=[0.85, 1.0, 1.0, 1.0])
@@ -120,7 +121,7 @@ def draw(ranked: list, titles: list[str], columns: int) -> Figure:
 def _curve(axis, log_accept, lowest):
     num_draws = len(log_accept)
     shown = np.unique(np.linspace(0, num_draws - 1, _MOST_POINTS).astype(int))
-    # Powers of ten as numbers: a itself may be too small for a float.
+    # Plot log10(a), because a itself may underflow.
     axis.plot(shown + 1, log_accept[shown] / np.log(10), color=palette.LINES[0], linewidth=2)
     log_mean = np.logaddexp.reduce(log_accept) - np.log(num_draws)
     axis.axhline(log_mean / np.log(10), color=palette.MEAN, linewidth=1, linestyle="--")
@@ -140,7 +141,7 @@ def _curve(axis, log_accept, lowest):
 
 
 def power(log_a: float) -> str:
-    """A probability from its log, short: `0.93`, or `3·10⁻²⁴` in matplotlib's math."""
+    """Formats a probability from its log: `0.93`, or `3·10⁻²⁴` in matplotlib's math text."""
     if log_a > np.log(1e-3):
         return f"{np.exp(log_a):.2g}"
     exponent = int(np.floor(log_a / np.log(10)))
@@ -151,7 +152,7 @@ def power(log_a: float) -> str:
 
 
 def numbers_of(log_accept: np.ndarray, shown: dict) -> dict:
-    """What the figure says about a run, for JSON."""
+    """Returns the numbers that the figure shows for a run, for JSON."""
     return {
         "draws": len(log_accept),
         "mean_a": float(np.mean(np.exp(log_accept))),
@@ -163,12 +164,12 @@ def numbers_of(log_accept: np.ndarray, shown: dict) -> dict:
 
 
 def check(run: runs.Trained) -> None:
-    """Raises a `UserError` where there is nothing to rank."""
+    """Raises a `UserError` if the run has no resampled distribution."""
     run.resampled()
 
 
 def make(found: list[runs.Trained], args: argparse.Namespace) -> tuple[Figure, list[dict]]:
-    """The figure, and its numbers for each run."""
+    """Returns the figure and its numbers for each run."""
     columns = grid_columns(len(found))
     count = GRID_ROWS * columns
     ranked = [rank(run, args.draws, count, progress=not args.quiet) for run in found]

@@ -1,6 +1,6 @@
-"""How the estimate of Z settles as more and more proposals are drawn.
+"""Draws the running estimate of Z against the number of draws from the proposal.
 
-The mean of a over the first S draws from the proposal, against S on a log axis, with a band of one
+The estimate is the mean of a over the first S draws. S is on a log axis, and a band shows one
 standard error.
 """
 
@@ -17,18 +17,18 @@ from examples.paper.figures.proposal_draws import ProposalDraws
 from examples.vae import runs
 
 COLORS = 256
-FIRST = 100  # below, a standard error says little about itself
+FIRST = 100  # with fewer draws the standard error is itself unreliable
 PER_DECADE = 40
 
 
 def checkpoints(num_samples: int) -> np.ndarray:
-    """Where to look at the estimate: integers from `FIRST` on, evenly spaced in their log.
+    """Returns the sample sizes to plot: integers from `FIRST` on, evenly spaced in their log.
 
     Args:
-      num_samples: The last of them; where it is less than `FIRST`, the only one.
+      num_samples: Last sample size. The only one if it is at most `FIRST`.
 
     Returns:
-      counts: Ascending, no two the same, int64 `[K]`.
+      counts: Strictly increasing sample sizes, int64 `[K]`.
     """
     if num_samples <= FIRST:
         return np.array([num_samples])
@@ -38,14 +38,15 @@ def checkpoints(num_samples: int) -> np.ndarray:
 
 
 def running_mean(pieces: Iterable[np.ndarray], counts: np.ndarray):
-    """Mean and standard error of a stream as far as it has come, in constant memory.
+    """Computes the running mean of a stream and its standard error, in constant memory.
 
     Args:
-      pieces: Arrays of any length, one after the other the stream, float64.
-      counts: After how many values to look, ascending, at least 2, at most all; `[K]`.
+      pieces: Consecutive parts of the stream, float64 arrays of any length.
+      counts: Ascending numbers of values to report the mean of, `[K]`. Each is at least 2 and at
+        most the length of the stream.
 
     Returns:
-      mean: Of the first `counts[k]` values, `[K]`.
+      mean: Mean of the first `counts[k]` values, `[K]`.
       stderr: Standard error of that mean, from the same values, `[K]`.
     """
     seen, total, squares = 0, 0.0, 0.0
@@ -56,7 +57,7 @@ def running_mean(pieces: Iterable[np.ndarray], counts: np.ndarray):
         for n in counts[(counts > seen) & (counts <= seen + len(piece))]:
             last = n - seen - 1
             mean = totals[last] / n
-            # Sums of numbers in [0, 1] in float64: the difference keeps enough digits.
+            # The values are in [0, 1], so this difference keeps enough digits in float64.
             variance = max(all_squares[last] / n - mean**2, 0.0) * n / (n - 1)
             means.append(mean)
             stderrs.append(np.sqrt(variance / n))
@@ -65,19 +66,21 @@ def running_mean(pieces: Iterable[np.ndarray], counts: np.ndarray):
 
 
 def trace(found: runs.Trained, num_samples: int, *, seed: int = 0, progress: bool = False):
-    """The running estimate of Z of a trained model.
+    """Computes the running estimate of Z of a trained model.
 
     Args:
-      found: The model.
-      num_samples: Draws from the proposal.
-      seed: Of the draws.
-      progress: Whether to show a bar.
+      found: Trained model.
+      num_samples: Number of draws from the proposal.
+      seed: Seed for the draws.
+      progress: Whether to show a progress bar.
 
     Returns:
-      counts, mean, stderr: `[K]` each: S, the estimate from the first S draws, its standard error.
+      counts: Numbers of draws S, `[K]`.
+      mean: Estimates of Z from the first S draws, `[K]`.
+      stderr: Standard errors of the estimates, `[K]`.
     """
     counts = checkpoints(num_samples)
-    # Images instead of latents would want less memory at a time.
+    # Images take more memory than latents, so their chunks are smaller.
     dist = found.resampled()
     chunk_size = 8192 if dist.event_shape.num_elements() <= 100 else 1024
     pieces = ProposalDraws(dist, seed, chunk_size).log_accept(num_samples, progress=progress)
@@ -85,7 +88,7 @@ def trace(found: runs.Trained, num_samples: int, *, seed: int = 0, progress: boo
 
 
 def draw(traces: list[list], titles: list[str]) -> Figure:
-    """The figure: a row for each run, in it a line with its band for each independent estimate."""
+    """Returns the figure: a row for each run with a line and band for each independent estimate."""
     figure = Figure(figsize=(8.0, 3.4 * len(traces) + 0.1), layout="constrained")
     axes = figure.subplots(len(traces), 1, squeeze=False, sharex=True)[:, 0]
     for axis, title, estimates in zip(axes, titles, traces, strict=True):
@@ -107,26 +110,26 @@ def draw(traces: list[list], titles: list[str]) -> Figure:
 
 
 def _limits(estimates):
-    """Room for the bands of all but the first, wild decade of draws."""
+    """Returns y limits that fit the bands, except in the first decade, which is too noisy."""
     lows, highs = [], []
     for counts, mean, stderr in estimates:
         settled = counts >= min(10 * FIRST, counts[-1])
         lows.append(np.min((mean - stderr)[settled]))
         highs.append(np.max((mean + stderr)[settled]))
     low, high = min(lows), max(highs)
-    margin = max(0.1 * (high - low), 1e-3 * high)  # a constant a has a band of no width
+    margin = max(0.1 * (high - low), 1e-3 * high)  # a band has no width if a is constant
     return max(low - margin, 0.0), high + margin
 
 
 def combined(estimates: list) -> tuple[float, float]:
-    """Z and its standard error from all draws of independent estimates of the same size."""
+    """Returns Z and its standard error from several independent estimates of the same size."""
     means = [mean[-1] for _, mean, _ in estimates]
     stderrs = [stderr[-1] for _, _, stderr in estimates]
     return float(np.mean(means)), float(np.linalg.norm(stderrs) / len(stderrs))
 
 
 def numbers_of(estimates: list) -> dict:
-    """What the figure says about a run, for JSON."""
+    """Returns the numbers that the figure shows for a run, for JSON."""
     z, stderr = combined(estimates)
     return {
         "z": z,
@@ -139,12 +142,12 @@ def numbers_of(estimates: list) -> dict:
 
 
 def check(run: runs.Trained) -> None:
-    """Raises a `UserError` where there is no Z to estimate."""
+    """Raises a `UserError` if the run has no resampled distribution."""
     run.resampled()
 
 
 def make(found: list[runs.Trained], args: argparse.Namespace) -> tuple[Figure, list[dict]]:
-    """The figure, and its numbers for each run."""
+    """Returns the figure and its numbers for each run."""
     traces = [
         [
             trace(run, args.samples, seed=seed, progress=not args.quiet)

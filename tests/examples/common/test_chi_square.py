@@ -1,4 +1,4 @@
-"""Pearson's test against SciPy's, and how sparse cells are taken together."""
+"""Tests of Pearson's test against SciPy, and of the merging of sparse cells."""
 
 import numpy as np
 from scipy import stats

@@ -1,4 +1,4 @@
-"""Commands: help with every default, errors of one line, and no word of TensorFlow's."""
+"""Tests of the commands: help with every default, one-line errors, a quiet TensorFlow."""
 
 import argparse
 import importlib
@@ -90,7 +90,7 @@ def test_defaults_that_a_configuration_has_are_shown_as_one_would_type_them():
 def test_wrong_argument_is_told_in_one_line_before_tensorflow_is_imported(
     arguments, message, tmp_path
 ):
-    """TensorFlow is a module that fails to be imported here."""
+    """Puts a `tensorflow` module that cannot be imported on the path."""
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "tensorflow.py").write_text("raise RuntimeError('imported')")
     path = os.pathsep.join([str(tmp_path / "broken"), str(ROOT)])
@@ -98,7 +98,7 @@ def test_wrong_argument_is_told_in_one_line_before_tensorflow_is_imported(
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
     assert lines[-1].startswith("error: ") and message in lines[-1]
-    assert len(lines) == 1 or arguments[0] == "examples.paper"  # which lists what there is
+    assert len(lines) == 1 or arguments[0] == "examples.paper"  # which also lists the tables
     assert [p.name for p in tmp_path.iterdir()] == ["broken"]
 
 
@@ -112,7 +112,7 @@ def test_start_up_lines_of_tensorflow_are_not_shown_unless_asked_for(level, sile
     )
     done = python("-c", code, **({} if level is None else {"TF_CPP_MIN_LOG_LEVEL": level}))
     assert done.returncode == 0
-    if level == "1":  # warnings and errors are the user's wish
+    if level == "1":  # the user asked for warnings and errors
         assert "oneDNN" not in done.stderr
     else:
         assert (done.stderr == "") == silent, done.stderr
@@ -142,7 +142,7 @@ def test_other_lines_and_a_failing_import_are_shown(tmp_path):
     ],
 )
 def test_a_missing_package_is_named_with_the_extra(arguments, package, tmp_path):
-    """As after `pip install .`; and the help does not need it."""
+    """Hides the package, as after `pip install .`. The help must work without it."""
     code = f"""
 import runpy, sys
 

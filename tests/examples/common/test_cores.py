@@ -1,4 +1,4 @@
-"""How the examples share out the cores."""
+"""Tests of how the examples share the cores."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from examples.vae.run_directory import RunDirectory
 
 @pytest.mark.parametrize(("available", "threads"), [(1, "1"), (2, "1"), (3, "1"), (8, "4")])
 def test_each_of_two_operations_gets_half_of_the_cores(monkeypatch, available, threads):
-    # Set first, so that it is put back.
+    # `setenv` comes first so that monkeypatch restores the original value.
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "")
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
     cores.share(available)

@@ -1,4 +1,4 @@
-"""Which code is running."""
+"""Tests of the version and revision of the running code."""
 
 import pathlib
 import shutil

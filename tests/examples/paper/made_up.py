@@ -1,4 +1,4 @@
-"""Runs with numbers of our own, as a training leaves them behind."""
+"""Finished runs with invented numbers, for tests."""
 
 import dataclasses
 import json
@@ -51,7 +51,7 @@ def study(out, rows=TABLE.rows, preset=TINY, **kwargs):
 
 
 def finish(made, run, *, nll=90.0, nlls=None, z=None, log_z_stderr=0.0, recons=-60.0, **more):
-    """What a run leaves behind, with numbers of our own."""
+    """Writes the files of a finished run with invented numbers."""
     path = made.runs_dir / run.name
     path.mkdir(parents=True, exist_ok=True)
     config = made.config(run)

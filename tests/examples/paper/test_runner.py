@@ -1,4 +1,4 @@
-"""The paper's tables from one command: what is run, what is used again, what is told."""
+"""Tests of the command that makes the tables: which runs it starts, reuses and reports."""
 
 import dataclasses
 import os
@@ -31,9 +31,9 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 @pytest.fixture
 def fake_training(tmp_path, monkeypatch):
-    """A stand-in for `examples.vae.train` that takes milliseconds; files tell it what to do.
+    """A fast stand-in for `examples.vae.train`, controlled by files.
 
-    `todo/NAME`: `fail`, `hang`, or nothing; `made/NAME`: a finished run to be copied.
+    `todo/NAME` contains `fail`, `hang`, or nothing. `made/runs/NAME` is a finished run to copy.
     """
     code = """
         import os, pathlib, shutil, sys, time
@@ -94,7 +94,7 @@ def test_failed_run_is_reported_and_the_rest_goes_on(fake_training, tmp_path, ca
     assert "| joint | 91.00 ± 0.08 |" in out
     log = made.runs_dir / STANDARD.name / runner.LOG_FILE
     assert "the disk is full" in log.read_text()
-    # The same command tries it again.
+    # The same command retries the failed run.
     (fake_training / "todo" / STANDARD.name).unlink()
     assert runner.reproduce(made)
     assert "started again, failed: the disk is full" in capsys.readouterr().out
@@ -182,7 +182,7 @@ def test_figure_is_drawn_once_from_finished_runs(fake_training, tmp_path, capsys
     assert (tmp_path / "out" / "figure_made.log").read_text() == "drawn\n"
     assert runner.reproduce(made)
     assert "figure_made: drawn before" in capsys.readouterr().out
-    # Drawn again when its run has changed since.
+    # The figure is drawn again after its run has changed.
     later = time.time() + 100
     os.utime(made.runs_dir / JOINT.name / "metrics.json", (later, later))
     assert runner.reproduce(made)
@@ -190,8 +190,8 @@ def test_figure_is_drawn_once_from_finished_runs(fake_training, tmp_path, capsys
 
 
 def test_two_real_runs_make_a_table(tmp_path, capsys, monkeypatch):
-    """The whole way: a standard VAE, then a(z) fitted to it, each a process, and the table."""
-    monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)  # mnist5k needs none
+    """Trains a standard VAE and then a post-hoc a(z) in real processes, and makes the table."""
+    monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)  # mnist5k needs no files
     made = study(tmp_path / "out", TABLE.rows[:2])
     assert runner.reproduce(made, jobs=2), capsys.readouterr().out
     capsys.readouterr()
@@ -221,7 +221,7 @@ runner.reproduce(study(sys.argv[1], TABLE.rows[2:3]))
 
 
 def is_running(pid):
-    """A process that has ended and was not waited for is not."""
+    """Returns whether a process is running. Zombies do not count."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -247,7 +247,7 @@ def test_children_end_when_the_runner_is_killed(fake_training, tmp_path):
     assert is_running(pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    while is_running(pid):  # else this never ends
+    while is_running(pid):  # hangs if the child does not end
         time.sleep(0.02)
     log = (tmp_path / "out" / "runs" / JOINT.name / runner.LOG_FILE).read_text()
     assert "the process that started this one is gone" in log

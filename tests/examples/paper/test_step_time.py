@@ -1,4 +1,4 @@
-"""How long runs will take."""
+"""Tests of the predicted durations of runs."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ def test_estimated_time_is_the_sum_of_its_parts():
     )
     omniglot = experiments.run("omniglot", "lars")
     assert math.isclose(step_time.seconds(costs, full.of(omniglot)), 10 + 50 + 16.14 + 1)
-    # Early stopping: 10 looks at 500 validation images with 20 draws, and 10^5 proposals.
+    # Early stopping: 10 evaluations on 500 validation images with 20 draws, and 10^5 proposals.
     static = experiments.run("static_mnist", "lars")
     assert math.isclose(step_time.seconds(costs, quick.of(static)), 10 + 50 + 2 + 1 + 1 + 1)
 
@@ -37,7 +37,7 @@ def test_durations_are_readable(seconds, text):
 
 
 def test_time_of_a_step_is_positive_on_a_busy_machine(monkeypatch):
-    """The first call, of 10, took 3 seconds; the second, of 50, took 1."""
+    """The first call, with 10 items, takes 3 seconds; the second, with 50 items, takes 1."""
     clock = iter([0.0, 3.0, 3.0, 4.0])
     monkeypatch.setattr(step_time.time, "perf_counter", lambda: next(clock))
     assert step_time._line_through(lambda n: None, 10, 50) == (3.0, 1 / 50)

@@ -1,4 +1,4 @@
-"""The study in the plane: targets, quadrature, draws against densities, and the command."""
+"""Tests of the 2-D study: targets, quadrature, draws against densities, and the command."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ GRID = quadrature.Grid(step=1 / 32)
 
 
 def small_network(z):
-    """An acceptance function with sharp and flat parts: a ring, brighter to the right."""
+    """An acceptance function with sharp and flat parts: a ring with larger a on the right."""
     radius = tf.norm(z, axis=-1)
     return 1e-3 + 0.9 * tf.exp(-8.0 * (radius - 1.2) ** 2) * tf.sigmoid(3.0 * z[..., 0] + 1.0)
 
@@ -38,7 +38,7 @@ def measured(dist):
 
 @pytest.mark.parametrize("name", targets.TARGETS)
 def test_target_is_a_density_that_its_draws_follow(name):
-    """False-alarm rate of the chi-square test 1e-4 for each target; the seed is fixed."""
+    """The chi-square test has a false-alarm rate of 1e-4 for each target. The seed is fixed."""
     target = targets.make(name).distribution
     log_q = GRID.evaluate(target.log_prob)
     mass = GRID.integral(np.exp(log_q))
@@ -58,7 +58,7 @@ def test_mixtures_of_separated_modes_are_1_80_nats_from_the_normal(name):
 
 
 def test_quadrature_knows_its_own_error():
-    """KL and Z against closed forms; too coarse a grid says so."""
+    """Compares KL and Z with closed forms. The error estimate detects a grid that is too coarse."""
     narrow = tfd.MultivariateNormalDiag([0.5, -0.3], [0.2, 0.4])
     normal = tfd.MultivariateNormalDiag([0.0, 0.0])
     expected = tfd.kl_divergence(narrow, normal).numpy()
@@ -87,13 +87,13 @@ def test_density_by_quadrature_is_the_library_s(T):
     frozen = dist.freeze(np.float32(np.log(found["z"].value)))
     every = 16
     actual = frozen.log_prob(GRID.nodes[::every, ::every]).numpy()
-    bulk = actual > -30  # a(z) in float32 ends at exp(-87)
+    bulk = actual > -30  # a(z) underflows in float32 below exp(-87)
     np.testing.assert_allclose(found["log_p"][::every, ::every][bulk], actual[bulk], atol=1e-4)
 
 
 @pytest.mark.parametrize("T", [None, 2, 5])
 def test_draws_follow_the_density(T):
-    """10^5 draws, some 400 cells. False-alarm rate 1e-4; the seed is fixed."""
+    """Tests 10^5 draws on about 400 cells. The false-alarm rate is 1e-4. The seed is fixed."""
     dist = resampled(T)
     draws = dist.sample(10**5, seed=3).numpy()
     _, dof, p_value = quadrature.chi_square(GRID, measured(dist)["log_p"], draws)
@@ -102,14 +102,14 @@ def test_draws_follow_the_density(T):
 
 
 def test_chi_square_notices_the_wrong_truncation():
-    """The power of the test above: draws of T = 3 against the density of T = 2."""
+    """Checks the power of the test above: draws with T = 3 against the density with T = 2."""
     draws = resampled(3).sample(10**5, seed=3).numpy()
     _, _, p_value = quadrature.chi_square(GRID, measured(resampled(2))["log_p"], draws)
     assert p_value < 1e-10
 
 
 def test_chi_square_is_calibrated():
-    """p-values of right draws are uniform: Kolmogorov-Smirnov at a false-alarm rate of 1e-4."""
+    """Correct draws have uniform p-values: Kolmogorov-Smirnov at a false-alarm rate of 1e-4."""
     normal = tfd_lars.proposals.standard_normal(2)
     log_p = GRID.evaluate(normal.log_prob)
     p_values = [
@@ -166,7 +166,7 @@ def test_failure_in_the_middle_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_quick_run_writes_everything_and_its_numbers_agree(tmp_path, capsys):
-    """Z by two routes within 4 standard errors in each row: false-alarm rate 2e-4 in all."""
+    """Both values of Z agree within 4 standard errors in each row: false-alarm rate 2e-4."""
     out = tmp_path / "a" / "b"
     command.main(["--out", str(out), "--quick", "--steps", "60", "--T", "100"])
     names = ["densities_T100.png", "draws_T100.png"]
