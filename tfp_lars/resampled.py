@@ -139,7 +139,8 @@ class Resampled(tfd.Distribution):
             `[]` or of the proposal's batch shape. It is kept in a non-trainable variable, which is
             saved with the weights. A tensor stays a tensor inside a `tf.function` and under a
             `GradientTape`, so that gradients reach it.
-          max_attempts: Untruncated resampling raises if a draw takes more proposals than this.
+          max_attempts: Untruncated resampling raises if a draw takes more proposals than this. The
+            limit is checked after each block of candidates, so a draw may take more.
           validate_args: Whether to check values at run time, also in graphs.
           allow_nan_stats: As in all TFP distributions.
           name: Name of the distribution.
