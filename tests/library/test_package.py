@@ -63,6 +63,32 @@ LAYERS = {
         "ownership",
     },
     "keras_layer": {"normalizer", "ownership"},
+    "_plotting": set(),
+    "_fit_samples": set(),
+    "_fit_evaluation": {"_compat", "_nested", "normalizer", "resampled"},
+    "_fit_training": {"_fit_samples", "resampled"},
+    "_fit_figures": {"_plotting"},
+    "_fit_result": {"_fit_figures", "resampled"},
+    "tradeoff": {
+        "_arguments",
+        "_fit_evaluation",
+        "_fit_result",
+        "_fit_samples",
+        "_plotting",
+        "density",
+        "normalizer",
+        "resampled",
+    },
+    "fit": {
+        "_arguments",
+        "_fit_evaluation",
+        "_fit_result",
+        "_fit_samples",
+        "_fit_training",
+        "_seeds",
+        "ownership",
+        "resampled",
+    },
 }
 
 
