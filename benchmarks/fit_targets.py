@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ["TARGETS", "Target"]
+__all__ = ["TARGETS", "Target", "latents"]
 
 tfd = tfp.distributions
 
 Sampler = Callable[[int, np.random.Generator], np.ndarray]
+
+_NUM_SAMPLES = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,13 +25,20 @@ class Target:
 
     Attributes:
       name: Name in tables.
-      draw: Returns samples, shape `[n]` + event, from a number `n` and random numbers.
+      samples: Returns samples for training and for test, shape `[n]` + event.
       proposal: Returns the proposal.
     """
 
     name: str
-    draw: Sampler
+    samples: Callable[[], tuple[np.ndarray, np.ndarray]]
     proposal: Callable[[], tfd.Distribution]
+
+
+def _drawn(draw: Sampler) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+    return lambda: (
+        draw(_NUM_SAMPLES, np.random.default_rng(0)),
+        draw(_NUM_SAMPLES, np.random.default_rng(1)),
+    )
 
 
 def _normal(d: int) -> Callable[[], tfd.Distribution]:
@@ -71,17 +81,24 @@ def _bits(d: int, num_components: int) -> Sampler:
     return draw
 
 
+def latents(path: pathlib.Path) -> Target:
+    """Returns stored latents of a VAE as a target: a NumPy file with arrays train and test."""
+    with np.load(path) as stored:
+        train, test = stored["train"], stored["test"]
+    return Target("latents", lambda: (train, test), _normal(train.shape[1]))
+
+
 TARGETS = {
     target.name: target
     for target in (
-        Target("rings 2-D", _rings, _normal(2)),
-        Target("moons 2-D", _moons, _normal(2)),
-        Target("grid 2-D", _grid, _normal(2)),
-        Target("mixture 10-D", _mixture(10, 8, 0.7), _normal(10)),
-        Target("mixture 50-D", _mixture(50, 8, 0.9), _normal(50)),
+        Target("rings 2-D", _drawn(_rings), _normal(2)),
+        Target("moons 2-D", _drawn(_moons), _normal(2)),
+        Target("grid 2-D", _drawn(_grid), _normal(2)),
+        Target("mixture 10-D", _drawn(_mixture(10, 8, 0.7)), _normal(10)),
+        Target("mixture 50-D", _drawn(_mixture(50, 8, 0.9)), _normal(50)),
         Target(
             "bits 16-D",
-            _bits(16, 6),
+            _drawn(_bits(16, 6)),
             lambda: tfd.Independent(tfd.Bernoulli(logits=tf.zeros(16)), 1),
         ),
     )

@@ -19,6 +19,9 @@ __all__ = ["Recipe", "Snapshot", "Trainer", "checked_optimizer"]
 
 tfd = tfp.distributions
 
+_EPOCHS, _STEPS = 30, (1000, 6000)
+_RATE, _RATE_OF_FLOWS = 0.03, 0.003
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -33,15 +36,34 @@ class Recipe:
     """
 
     num_steps: int
-    learning_rate: float = 5e-3
+    learning_rate: float
 
     @classmethod
-    def of(cls, num_train: int | None, batch_size: int, num_steps: int | None) -> Recipe:
-        """Returns the recipe for a number of training samples, `None` for a stream of them."""
+    def of(
+        cls,
+        num_steps: int | None,
+        num_train: int | None,
+        batch_size: int,
+        event_size: int,
+        trains_proposal: bool,
+    ) -> Recipe:
+        """Returns a recipe that suits the data.
+
+        Args:
+          num_steps: Number of steps; `None` for one that follows from the data.
+          num_train: Number of training samples; `None` for a stream of them.
+          batch_size: Number of samples per step.
+          event_size: Number of dimensions of a sample.
+          trains_proposal: Whether more than an acceptance network is trained.
+        """
         if num_steps is None:
-            epochs = np.inf if num_train is None else 100 * num_train / batch_size
-            num_steps = int(np.clip(epochs, 1000, 6000))
-        return cls(num_steps)
+            of_epochs = np.inf if num_train is None else _EPOCHS * num_train / batch_size
+            num_steps = int(np.clip(of_epochs, *_STEPS))
+        # In few dimensions the weights of a network have far to go: they start small, and a(z) must
+        # become steep. In many, the same rate fits the noise of single samples.
+        rate = _RATE / np.sqrt(max(1, event_size))
+        # Flows diverge at the rates of acceptance networks.
+        return cls(num_steps, min(rate, _RATE_OF_FLOWS) if trains_proposal else rate)
 
     @property
     def warm_up(self) -> int:
@@ -56,8 +78,9 @@ class Recipe:
             warmup_target=self.learning_rate,
             warmup_steps=self.warm_up,
         )
-        # The gradient changes faster than the default of `beta_2` averages.
-        return keras.optimizers.Adam(rate, beta_2=0.99, global_clipnorm=1.0)
+        # The gradient changes faster than the default of `beta_2` averages. The annotation of Keras
+        # lacks schedules.
+        return keras.optimizers.Adam(rate, beta_2=0.99, global_clipnorm=1.0)  # pyright: ignore[reportArgumentType]
 
 
 def checked_optimizer(optimizer: Any) -> Any:
@@ -80,20 +103,12 @@ class Trainer:
       dist: Any TFP distribution.
       variables: Variables to train.
       optimizer: Optimizer of Keras 3 or tf_keras.
-      num_steps: Number of steps of the whole training.
     """
 
-    def __init__(
-        self,
-        dist: tfd.Distribution,
-        variables: Sequence[tf.Variable],
-        optimizer: Any,
-        num_steps: int,
-    ):
+    def __init__(self, dist: tfd.Distribution, variables: Sequence[tf.Variable], optimizer: Any):
         self._dist = dist
         self._variables = list(variables)
         self._optimizer = optimizer
-        self._num_steps = num_steps
         # A `tf.function` cannot create the variables of the optimizer inside its loop.
         optimizer.build(self._variables)
         self._graph = None

@@ -62,7 +62,7 @@ def fit(
         gets a stateless seed, `int32[2]`, and returns any number of samples, preferably at least a
         batch. If it returns a pair of samples and their log densities, shape `[N]` + batch, these
         are used as `target_log_prob` of `Resampled.log_prob`.
-      num_steps: Number of training steps. By default 100 epochs, but at least 1,000 and at most
+      num_steps: Number of training steps. By default 30 epochs, but at least 1,000 and at most
         6,000 steps.
       batch_size: Number of samples per step. All samples are used if there are fewer.
       optimizer: An optimizer of Keras 3 or tf_keras. By default Adam with a warm-up, a cosine decay
@@ -78,7 +78,7 @@ def fit(
 
     Returns:
       result: A `FitResult`. `result.distribution` is ready to use: its log Z is fixed. `dist` has
-        the same weights.
+        the same weights. For a more precise log Z, call `dist.freeze(num_samples=...)`.
     """
     _check_distribution(dist)
     variables = _variables_to_train(dist, trainable_proposal)
@@ -101,9 +101,15 @@ def fit(
         float(validation_split),
         np.random.default_rng(next(seeds)),
     )
-    recipe = Recipe.of(sampled.num_train, sampled.batch_size, num_steps)
+    recipe = Recipe.of(
+        num_steps,
+        sampled.num_train,
+        sampled.batch_size,
+        event_size=int(np.prod(dist.event_shape)),
+        trains_proposal=trainable_proposal or not isinstance(dist, Resampled),
+    )
     chosen = recipe.optimizer() if optimizer is None else checked_optimizer(optimizer)
-    trainer = Trainer(dist, variables, chosen, recipe.num_steps)
+    trainer = Trainer(dist, variables, chosen)
     loop = _Loop(dist, sampled, trainer, recipe.num_steps, seed=next(seeds))
     if progress:
         settings = f"learning rate {recipe.learning_rate:g}, {recipe.warm_up:,} steps of warm-up"
@@ -140,7 +146,7 @@ class _Loop:
         self._num_steps, self._num_done = num_steps, 0
         self._evaluation = _fit_evaluation.Evaluation(dist, sampled.held_out, seed)
         baseline = dist.proposal if isinstance(dist, Resampled) else dist
-        baseline = _fit_evaluation.frozen(baseline, num_samples=10**6, seed=seed)
+        baseline = _fit_evaluation.frozen(baseline, num_samples=2 * 10**6, seed=seed)
         self._before = _fit_evaluation.log_prob_in_batches(baseline)(sampled.held_out)
         _check_support(self._before)
         _check_support(self._evaluation())
@@ -182,10 +188,11 @@ class _Loop:
 
     def result(self, stopped: str, seed: int) -> FitResult:
         """Returns the result for the current weights."""
-        # The error of log Z should not matter beside that of the mean over samples.
+        # The error of log Z should be small beside that of the mean over samples.
         _, stderr = mean_and_stderr(self._evaluation() - self._before)
-        target_stderr = float(np.clip(0.2 * stderr, 1e-4, 5e-3))
-        frozen = _fit_evaluation.frozen(self._dist, target_stderr=target_stderr, seed=seed)
+        frozen = _fit_evaluation.frozen(
+            self._dist, num_samples=2 * 10**6, target_stderr=max(0.3 * stderr, 1e-3), seed=seed
+        )
         after = _fit_evaluation.log_prob_in_batches(frozen)(self._sampled.held_out)
         estimate = frozen.estimate if isinstance(frozen, Resampled) else None
         of_log_z = 0.0 if estimate is None else float(np.mean(estimate.stderr))

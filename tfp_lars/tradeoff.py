@@ -122,14 +122,14 @@ def truncation_tradeoff(
     of_log_z = 0.0 if estimate is None else float(estimate.stderr)
     log_z = tf.cast(dist.log_normalizer, tf.float64)
     log_proposal = log_prob_in_batches(dist.proposal)(samples)
-    log_accept = log_prob_in_batches(dist, dist.accept_log_prob)(samples)
+    log_accept = tf.constant(log_prob_in_batches(dist, dist.accept_log_prob)(samples))
     outside = np.isneginf(log_proposal)
     rows = []
     for t in truncations:
         # Where the proposal is 0, the density is 0 for any a(z).
         ratio = np.where(outside, 0.0, density.log_ratio(log_accept, log_z, t))
         mean, stderr = mean_and_stderr(log_proposal + ratio)
-        slope = _slope(log_accept[~outside], log_z, t)
+        slope = _slope(tf.boolean_mask(log_accept, ~outside), log_z, t)
         rows.append(
             (
                 mean,
@@ -145,10 +145,10 @@ def _as_iterable(T: Any) -> Iterable:
     return T if isinstance(T, Iterable) and not isinstance(T, (str, bytes)) else (T,)
 
 
-def _slope(log_accept: np.ndarray, log_z: tf.Tensor, T: int | None) -> float:
+def _slope(log_accept: tf.Tensor, log_z: tf.Tensor, T: int | None) -> float:
     """Returns the derivative of the mean log density with respect to log Z."""
     with tf.GradientTape() as tape:
         tape.watch(log_z)
-        mean = tf.reduce_mean(density.log_ratio(tf.constant(log_accept), log_z, T))
-    gradient = tape.gradient(mean, log_z)
+        mean = tf.reduce_mean(density.log_ratio(log_accept, log_z, T))
+    gradient: Any = tape.gradient(mean, log_z)
     return 0.0 if gradient is None else float(gradient)
