@@ -13,7 +13,7 @@ import pytest
 
 from examples.paper import runner
 from examples.paper.kinds import Figure
-from examples.paper.runner import Study
+from examples.paper.study import Study
 from examples.vae import datasets
 from tests.examples.paper.made_up import (
     IMAGES,
