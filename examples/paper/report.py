@@ -153,7 +153,7 @@ def header(preset: Preset, tables: Iterable[Table], results: Results) -> str:
     lines = [
         f"Preset `{preset.name}`: {preset.steps:,} steps of {preset.batch_size} images, "
         f"evaluated on {images} test images with {evaluation.iwae_samples:,} importance samples "
-        f"each, Z from {evaluation.z_samples:,} draws. {'; '.join(versions)}",
+        f"each, Z from {evaluation.z_samples:,} draws. {'; '.join(versions)}".rstrip(),
         "",
         "Ours ± one standard error. With one seed, this is the error over test images and of the "
         "estimate of Z, not over trainings. With several seeds, which a note names, it is the "
