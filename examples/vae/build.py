@@ -43,14 +43,14 @@ def build(config: Config, *, jit_compile: bool | None = None) -> models.LatentVa
     model = getattr(models, MODELS[config.model].class_name)(
         make_prior,
         num_latents=config.num_latents,
-        kl_weight=schedule.kl_weight,
+        schedule=schedule,
         seed=config.seed,
     )
     if config.post_hoc:
         for network in networks(model):
             network.trainable = False
     model.compile(
-        optimizer=FusedAdam(schedule.learning_rate()),
+        optimizer=schedule.optimizer(FusedAdam),
         steps_per_execution=math.gcd(MOST_STEPS_PER_CALL, config.steps),
         jit_compile=on_gpu() if jit_compile is None else jit_compile,
     )

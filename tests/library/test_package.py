@@ -202,7 +202,8 @@ def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path)
     shutil.copytree(ROOT / "tests", source / "tests")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
+    # `-I`: pip would take a checkout in PYTHONPATH for an installed package.
+    pip = ["-I", "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run(
         [sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, source], check=True
     )
