@@ -112,8 +112,18 @@ def test_dry_run_uses_the_threads_of_a_child(monkeypatch, tmp_path):
     assert [found[name] for name in names] == ["2", "2", "2"]
 
 
-def test_runs_that_differ_in_seed_or_evaluation_are_timed_once():
-    run = experiments.run("mnist", "lars")
-    kinds = {step_time.kind(PRESETS["laptop"].of(r)) for r in (run, run.at(1))}
-    untruncated = experiments.run("mnist", "lars", T="inf")
-    assert kinds == {step_time.kind(PRESETS["laptop"].of(untruncated))}
+def test_runs_of_the_same_cost_are_timed_once():
+    laptop, run = PRESETS["laptop"], experiments.run("mnist", "lars")
+    others = {
+        "seed": run.at(1),
+        "steps": experiments.run("mnist", "lars", steps=200_000),
+        "T": experiments.run("mnist", "lars", T="inf"),
+        "data set": experiments.run("omniglot", "lars"),
+    }
+    for what, other in others.items():
+        assert step_time.kind(laptop.of(other)) == step_time.kind(laptop.of(run)), what
+    # The paper's recipe has another cost, also in the few steps that are timed.
+    paper = step_time.kind(PRESETS["paper"].of(run))
+    assert paper != step_time.kind(laptop.of(run))
+    assert paper.follows_paper and not step_time.kind(laptop.of(run)).follows_paper
+    assert step_time.kind(paper) == paper
