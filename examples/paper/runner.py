@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from examples.common import child, command_line, cores, files
+from examples.common import child, command_line, cores, files, locks
 from examples.common.command_line import UserError
 from examples.paper import report, step_time
 from examples.paper.kinds import Figure
@@ -116,6 +116,7 @@ class Runner:
         self.total = len(self.pending)
         self.running: dict[int, tuple[Task, subprocess.Popen, float]] = {}  # by slot
         self.done: dict[str, bool] = {}  # by name of the task, whether it succeeded
+        self.waiting: set[str] = set()  # names of tasks that another process runs
         self.gpus = visible_gpus()
         self.cores = cores.available()
 
@@ -125,44 +126,49 @@ class Runner:
             while self.pending or self.running:
                 for task in list(self.pending):
                     free = set(range(self.jobs)) - self.running.keys()
-                    if free and all(name in self.done for name in task.needs):
+                    ready = free and all(name in self.done for name in task.needs)
+                    if ready and self.begin(task, min(free)):
                         self.pending.remove(task)
-                        self.begin(task, min(free))
                 self.collect()
         finally:
             self.stop()
         return all(self.done.values())
 
-    def begin(self, task: Task, slot: int) -> None:
-        """Starts a task, unless it is already finished or cannot run."""
+    def begin(self, task: Task, slot: int) -> bool:
+        """Starts a task, unless it is already finished or cannot run.
+
+        Returns:
+          decided: `False` if another process trains the same run, so that the task has to wait.
+        """
         missing = [name for name in task.needs if not self.done[name]]
         if missing:
-            self.end(task, False, f"not started: it needs {', '.join(missing)}")
-            return
+            return self.end(task, False, f"not started: it needs {', '.join(missing)}")
         said = "started"
         if task.run is not None:
             state = self.study.state(task.run)
             if state.kind == run_directory.FINISHED:
-                self.end(task, True, f"finished before, {_summary(state)}")
-                return
+                return self.end(task, True, f"finished before, {_summary(state)}")
             if state.kind == run_directory.REFUSED:
                 text = f"refused: {state.reason}: name another --out, or delete {task.directory}"
-                self.end(task, False, text)
-                return
+                return self.end(task, False, text)
             if state.kind != run_directory.NOT_RUN:
                 said = f"started again, {state.reason}"
         elif self.study.figure_numbers(task.figure) is not None:
-            self.end(task, True, "drawn before")
-            return
-        try:
-            command = self.command(task)
-        except datasets.DataError as error:
-            message = " ".join(str(error).split())
-            self.record_failure(task, message)
-            self.end(task, False, f"not started: {message}")
-            return
+            return self.end(task, True, "drawn before")
+        return self.start(task, slot, said)
+
+    def start(self, task: Task, slot: int, said: str) -> bool:
+        """Starts the process of a task. Returns `False` if it has to wait for another process."""
+        locked = []
         try:
             task.directory.mkdir(parents=True, exist_ok=True)
+            if task.run is not None:
+                # The child holds the lock as long as it lives. The child of a killed runner needs a
+                # moment to end, and another command may use the same output directory.
+                locked = [locks.take(task.directory)]
+                if locked == [None]:
+                    return self.wait(task)
+            command = self.command(task)
             RunDirectory(task.directory).failure_file.unlink(missing_ok=True)
             with task.log.open("a") as log:
                 task.log_start = log.tell()
@@ -173,14 +179,30 @@ class Runner:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C must reach it only through the runner
+                    pass_fds=locked,
                 )
+        except datasets.DataError as error:
+            message = " ".join(str(error).split())
+            self.record_failure(task, message)
+            return self.end(task, False, f"not started: {message}")
         except OSError as error:
             raise UserError(
                 f"cannot write to {task.directory} ({error.strerror}): free some space there, or "
                 "name another --out."
             ) from error
+        finally:
+            for lock in locked:
+                if lock is not None:
+                    os.close(lock)
         self.running[slot] = task, process, time.monotonic()
         self.say(task, f"{said} (log: {task.log})")
+        return True
+
+    def wait(self, task: Task) -> bool:
+        if task.name not in self.waiting:
+            self.waiting.add(task.name)
+            self.say(task, f"waits for another process that trains in {task.directory}")
+        return False
 
     def command(self, task: Task) -> list[str]:
         """Returns the module and arguments of a task."""
@@ -203,7 +225,7 @@ class Runner:
                 self.end(task, True, f"finished in {took}{summary}")
             else:
                 self.end(task, False, f"failed after {took}: {problem} (log: {task.log})")
-        if self.running:
+        if self.running or self.pending:
             time.sleep(interval)
 
     def problem(self, task: Task, exit_code: int) -> str | None:
@@ -228,9 +250,10 @@ class Runner:
             task.directory.mkdir(parents=True, exist_ok=True)
             files.write_json(RunDirectory(task.directory).failure_file, {"message": message})
 
-    def end(self, task: Task, well: bool, text: str) -> None:
+    def end(self, task: Task, well: bool, text: str) -> bool:
         self.done[task.name] = well
         self.say(task, text)
+        return True
 
     def say(self, task: Task, text: str) -> None:
         print(f"[{len(self.done)}/{self.total}] {task.name}: {text}", flush=True)

@@ -46,7 +46,9 @@ TABLE = Table(
 
 
 def study(out, rows=TABLE.rows, preset=TINY, **kwargs):
-    table = Table(TABLE.name, TABLE.title, TABLE.metrics, tuple(rows), TABLE.findings)
+    labels = {row.label for row in rows}
+    findings = [f for f in TABLE.findings if all(labels >= set(c.labels) for c in f.checks)]
+    table = Table(TABLE.name, TABLE.title, TABLE.metrics, tuple(rows), tuple(findings))
     return Study([table], [], preset, pathlib.Path(out), **kwargs)
 
 
