@@ -23,7 +23,7 @@ import numpy as np
 from examples.common import files
 from examples.common.command_line import UserError
 from examples.vae.config import Config, Evaluation
-from examples.vae.run_directory import RunDirectory
+from examples.vae.run_directory import RunDirectory, evaluation_of
 
 FORMAT = 1
 UNIT = 0.01  # nats; values of each image are integer multiples of it
@@ -85,7 +85,7 @@ class Entry:
         """Checks the entry.
 
         Raises:
-          UserError: A field is missing or unknown, or the values of the images do not match.
+          UserError: A field is missing or unknown, or parts of the entry do not match each other.
         """
         if self.metrics.get("format") != FORMAT:
             raise UserError(
@@ -94,7 +94,14 @@ class Entry:
             )
         _check_fields("", self.metrics, FIELDS | {"format"})
         _check_fields(" of config", self.metrics["config"], CONFIG_FIELDS | {"version"})
-        self.config  # noqa: B018 - raises if it is no configuration
+        config, steps = self.config, self.metrics["steps"]
+        if steps != config.steps and not config.stops_early:
+            raise UserError(f"it has {steps!r} steps, but its configuration {config.steps}")
+        if evaluation_of(self.metrics) != config.evaluation:
+            raise UserError("its evaluation is not that of its configuration")
+        for name in ("num_test_images", *PER_IMAGE):
+            if not isinstance(self.metrics[name], int | float):
+                raise UserError(f"{name} is {self.metrics[name]!r}, expected a number")
         if set(self.hundredths) != set(PER_IMAGE):
             raise UserError(f"the values of each image are {sorted(self.hundredths)}")
         count = self.metrics["num_test_images"]

@@ -22,6 +22,7 @@ from examples.vae.run_directory import State, evaluation_of
 
 ADDED, STORED_BEFORE = "added", "stored before"
 _LEAST = PRESETS["laptop"]  # runs with a smaller budget are not stored
+_NO_DATA = {"static_mnist": "not run: the data set could not be downloaded"}
 
 
 class Store:
@@ -83,9 +84,19 @@ class Store:
         return self.directory / "figures" / f"{figure.name}.json"
 
     def figure_numbers(self, figure: Figure) -> Mapping | None:
-        """Returns the stored numbers of a figure, `None` if there are none."""
+        """Returns the stored numbers of a figure, `None` if there are none.
+
+        Raises:
+          UserError: They are not those of stored runs.
+        """
         path = self.figure_file(figure)
-        return files.read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        numbers = files.read_json(path)
+        runs = [row.get("run") for row in numbers.get("runs", [])]
+        if len(runs) != len(figure.runs) or not set(runs) <= self.entries.keys():
+            raise UserError(f"{path} is refused: it is not drawn from stored runs. Delete it.")
+        return numbers
 
     def add_figure(self, figure: Figure, out: pathlib.Path, pictures: pathlib.Path) -> str:
         """Copies a figure of stored runs: its numbers into the store, its picture elsewhere.
@@ -134,10 +145,10 @@ def _check_budget(entry: Entry) -> None:
 def _different(wanted: Config, stored: Entry) -> str:
     """Returns the settings of a stored run that differ from the wanted ones, in words.
 
-    The version of the code may differ, and so may the base of a post-hoc run, which is compared by
-    its weights.
+    The version of the code may differ. The base of a post-hoc run is not part of the wanted
+    settings; other runs must have none.
     """
-    left_out = entries.NOT_IDENTITY | {"base", "base_weights"}
+    left_out = entries.NOT_IDENTITY | ({"base", "base_weights"} if wanted.post_hoc else {"base"})
     ours, theirs = wanted.to_json(), stored.config.to_json()
     return ", ".join(
         f"{name}={theirs[name]!r} there, {ours[name]!r} here"
@@ -164,7 +175,7 @@ class StoredResults:
         """Returns the state of a run: finished, not run, or why its stored results do not fit."""
         config, stored = self.preset.of(run), self._stored(run)
         if stored is None:
-            return State(run_directory.NOT_RUN, "not run")
+            return State(run_directory.NOT_RUN, _NO_DATA.get(config.dataset, "not run"))
         different = _different(config, stored)
         base = None if run.base is None else self._stored(run.base)
         weights = stored.metrics["config"]["base_weights"]

@@ -276,8 +276,12 @@ BROKEN = {
         "the mean nll of the images is",
     ),
     "more values": (lambda p: replace_values(p, kl=np.arange(50)), "the values of each image are"),
+    "no number": (lambda p: change(p, nll="90"), "nll is '90', expected a number"),
+    "not a number": (lambda p: change(p, nll=math.nan), "the mean nll of the images is"),
+    "fewer steps": (lambda p: change(p, steps=7), "it has 7 steps, but its configuration 30000"),
+    "other evaluation": (lambda p: change(p, iwae_samples=2000), "its evaluation is not that of"),
     "other seed": (lambda p: change(p, config__seed=1), "its configuration is that of .*-s1"),
-    "other steps": (lambda p: change(p, config__steps=7), "its configuration is that of .*-7-s0"),
+    "other steps": (lambda p: change(p, config__steps=7, steps=7), "is that of .*-7-s0"),
     "unknown field": (lambda p: change(p, bits=1.0), "unknown fields: bits. A newer version"),
     "unknown setting": (lambda p: change(p, config__tempo=1), "unknown fields of config: tempo"),
     "unknown prior setting": (lambda p: change(p, config__prior__tempo=1), "'tempo'"),
@@ -349,6 +353,18 @@ def test_stored_results_outlive_the_version_that_made_them(store):
     """A table of finished runs needs only their settings, not the same code."""
     change(store / "mnist-vae-lars-30000-s0.json", config__version="0.0.1")
     assert state(store, LARS).kind == run_directory.FINISHED
+
+
+def test_run_that_continues_another_is_not_a_run_from_scratch(store):
+    change(store / "mnist-vae-lars-30000-s0.json", config__base_weights="those of another run")
+    found = state(store, LARS)
+    assert found.kind == run_directory.REFUSED
+    assert "base_weights='those of another run' there, None here" in found.reason
+
+
+def test_rows_of_a_data_set_that_cannot_be_downloaded_say_so(store):
+    found = state(store, experiments.run("static_mnist", "lars"))
+    assert found.reason == "not run: the data set could not be downloaded"
 
 
 def test_post_hoc_run_belongs_to_the_stored_networks(store):
@@ -458,6 +474,14 @@ def test_figures_of_stored_runs_are_copied(store, root, made, capsys):
     assert Store(store).figure_numbers(figure) == expected
     text = page.render(Store(store), (store / "template.md").read_text())
     assert f"![{figure.title}](figures/z_trace.png)" in text
+
+
+@pytest.mark.parametrize("broken", ['{"runs": [{"run": "another"}]}', '{"runs": []}', "{}", "{"])
+def test_stored_figure_must_show_stored_runs(store, root, broken):
+    (store / "figures").mkdir()
+    (store / "figures" / "figure_z_trace.json").write_text(broken)
+    with pytest.raises(UserError, match=r"figure_z_trace.json (is refused|cannot be read)"):
+        command.main(["--root", str(root), "render"])
 
 
 def test_figure_of_a_run_that_is_not_stored_is_left_out(store, root, made, capsys):
