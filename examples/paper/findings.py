@@ -161,11 +161,14 @@ class Finding:
 
 
 def _grouped(missing: Mapping[str, str]) -> str:
-    """Returns labels in words, each followed by why it is missing, once for each reason."""
+    """Returns the missing rows in words, once for each reason; their number if there are many."""
     labels = {}
     for label, why in missing.items():
         labels.setdefault(why, []).append(label)
-    return "; ".join(f"{', '.join(names)} ({why})" for why, names in labels.items())
+    return "; ".join(
+        f"{'; '.join(names) if len(names) <= 3 else f'{len(names)} rows'} ({why})"
+        for why, names in labels.items()
+    )
 
 
 @dataclasses.dataclass(frozen=True)

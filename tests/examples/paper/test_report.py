@@ -299,7 +299,10 @@ def test_verdict_of_the_rows_that_are_there_names_the_others(tmp_path):
     missing = Finding("lower", (Lower("joint", "other", "elbo"), Lower("more", "joint", "elbo")))
     runs = {"joint": JOINT, "other": JOINT.at(0), "more": experiments.run("mnist5k", "vamp")}
     said = missing.verdict(runs, results(made))
-    assert "Not decidable: missing joint, other, more (not run)." in said
+    assert "Not decidable: missing joint; other; more (not run)." in said
+    many = Finding("lower", tuple(Lower(str(i), "joint", "elbo") for i in range(9)))
+    said = many.verdict({**runs, **{str(i): JOINT for i in range(9)}}, results(made))
+    assert "Not decidable: missing 10 rows (not run)." in said
 
 
 def test_reconstruction_must_be_the_same_to_the_last_bit(tmp_path):
