@@ -5,8 +5,8 @@
 Trains the required models, which `examples.paper.experiments` lists, each in its own process.
 Writes `table2.md`, `table2.csv` and so on, and `results.md` with all tables. Finished runs are
 reused and interrupted runs resume. A failed run does not stop the others; the same command retries
-it. `tables`, `figures` and `all` select groups. Two further tables are not among them:
-`headline` shows longer runs, and `seeds` several trainings of the same runs.
+it. `tables`, `figures` and `all` select groups. The tables of `examples.paper.more_tables` are not
+part of them.
 """
 
 from __future__ import annotations

@@ -145,18 +145,30 @@ class Finding:
         total = len(self.checks)
         if failed:
             answer = f"**Does not hold** in {len(failed)} of {total}: {'; '.join(failed)}"
-        elif missing:
-            names = "; ".join(f"{label} ({why})" for label, why in missing.items())
-            answer = f"Not decidable: missing {names}"
         elif undecided:
             answer = f"Not decided, within two standard errors: {'; '.join(undecided)}"
+        elif missing and held:
+            answer = f"**Holds** in {held} of {total}, missing {_grouped(missing)}"
+        elif missing:
+            answer = f"Not decidable: missing {_grouped(missing)}"
         elif total > 3:
             answer = f"**Holds**, in {total} of {total}"
         else:
             answer = f"**Holds**: {'; '.join(texts)}"
-        if (failed or missing or undecided) and held:
+        if (failed or undecided) and held:
             answer += f". Holds in {held} of {total}"
         return f"The paper: {self.text}. {answer}."
+
+
+def _grouped(missing: Mapping[str, str]) -> str:
+    """Returns the missing rows in words, once for each reason; their number if there are many."""
+    labels = {}
+    for label, why in missing.items():
+        labels.setdefault(why, []).append(label)
+    return "; ".join(
+        f"{'; '.join(names) if len(names) <= 3 else f'{len(names)} rows'} ({why})"
+        for why, names in labels.items()
+    )
 
 
 @dataclasses.dataclass(frozen=True)

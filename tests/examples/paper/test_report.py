@@ -11,7 +11,7 @@ import pytest
 
 from examples.paper import command, experiments, report
 from examples.paper.experiments import FIGURES
-from examples.paper.findings import Finding, NearOneOverT, NoGain
+from examples.paper.findings import Finding, Lower, NearOneOverT, NoGain
 from examples.paper.kinds import Row
 from examples.paper.presets import Smaller
 from examples.vae import datasets, run_directory
@@ -284,6 +284,25 @@ def test_verdict_needs_its_rows(tmp_path):
     finish(made, STANDARD)
     said = verdict(TABLE.findings[0], made)
     assert "Not decidable: missing post-hoc (not run)" in said
+
+
+def test_verdict_of_the_rows_that_are_there_names_the_others(tmp_path):
+    made = study(tmp_path)
+    finish(made, STANDARD, nll=90.0)
+    finish(made, POST_HOC, nll=88.0, z=0.02, log_z_stderr=0.01)
+    pairs = [("post-hoc", "standard"), ("joint", "standard"), ("joint", "post-hoc")]
+    finding = Finding("lower", tuple(Lower(a, b, "elbo") for a, b in pairs))
+    assert "**Holds** in 1 of 3, missing joint (not run)." in verdict(finding, made)
+    finish(made, POST_HOC, nll=92.0, z=0.02, log_z_stderr=0.01)
+    said = verdict(finding, made)
+    assert "**Does not hold** in 1 of 3" in said and "Holds in 0" not in said
+    missing = Finding("lower", (Lower("joint", "other", "elbo"), Lower("more", "joint", "elbo")))
+    runs = {"joint": JOINT, "other": JOINT.at(0), "more": experiments.run("mnist5k", "vamp")}
+    said = missing.verdict(runs, results(made))
+    assert "Not decidable: missing joint; other; more (not run)." in said
+    many = Finding("lower", tuple(Lower(str(i), "joint", "elbo") for i in range(9)))
+    said = many.verdict({**runs, **{str(i): JOINT for i in range(9)}}, results(made))
+    assert "Not decidable: missing 10 rows (not run)." in said
 
 
 def test_reconstruction_must_be_the_same_to_the_last_bit(tmp_path):

@@ -151,6 +151,18 @@ def test_headline_runs_and_other_seeds_have_names_of_their_own(tmp_path, root):
     assert sorted(Store(root / "results").entries) == expected
 
 
+def test_listed_runs_may_be_shorter_than_the_preset(tmp_path, root, capsys):
+    made = laptop(tmp_path / "out")
+    listed = experiments.run("mnist", "lars", steps=10_000)
+    assert listed in MORE_TABLES["order"].runs
+    finish(made, listed.at(1), z=0.02, log_z_stderr=0.01)
+    finish(made, experiments.run("mnist", "lars", steps=9_000), z=0.02, log_z_stderr=0.01)
+    finish(made, experiments.run("mnist", "maf", steps=10_000))
+    command.main(["--root", str(root), "add", str(made.out)])
+    assert list(Store(root / "results").entries) == ["mnist-vae-lars-10000-s1"]
+    assert "9,000 steps, evaluated on all test images" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
