@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import platform
-import re
 
 from examples.common import cores
 
@@ -12,7 +12,7 @@ from examples.common import cores
 def describe() -> dict[str, str | int]:
     """Returns the processor, the number of available cores, the operating system and Python."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": cores.available(),
         "threads": os.environ.get("TF_NUM_INTRAOP_THREADS", "all"),
         "system": f"{platform.system()} {platform.machine()}",
@@ -20,10 +20,15 @@ def describe() -> dict[str, str | int]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Returns the model name of the processor, or its architecture if unknown."""
+    return first_value("/proc/cpuinfo", "model name") or platform.machine()
+
+
+def first_value(path: str, field: str) -> str:
+    """Returns the first value of `field` in a file of `field: value` lines; empty if none."""
     try:
-        with open("/proc/cpuinfo") as file:
-            found = re.search(r"^model name\s*:\s*(.+)$", file.read(), re.MULTILINE)
+        lines = pathlib.Path(path).read_text().splitlines()
     except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(field)), "")
