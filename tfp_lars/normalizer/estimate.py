@@ -24,6 +24,8 @@ def estimate_log_normalizer(
     *,
     target_stderr: float | None = None,
     method: str = "monte_carlo",
+    antithetic: bool | None = None,
+    reflect_fn: Callable[[tf.Tensor], tf.Tensor] | None = None,
     batch_size: int | None = None,
     seed: int | tf.Tensor | None = None,
     progress: bool = False,
@@ -51,6 +53,12 @@ def estimate_log_normalizer(
         the estimate before a draw has hit it. The number of draws is planned from the error so far
         instead of stopping at the first favorable look, so that the interval keeps its coverage.
       method: `"monte_carlo"`, the mean of a(z) over draws from the proposal.
+      antithetic: Whether to draw pairs: z and its reflection at the center of the proposal. `None`
+        means where the proposal is known to be symmetric (`Normal`, `MultivariateNormal*`,
+        `StudentT`, `Laplace`, `Logistic`, `Cauchy` and `Uniform`, also within `Independent` and
+        `Sample`), `num_samples` is large, and a pilot of one batch shows that pairs help.
+      reflect_fn: Maps z, of shape sample + batch + event, to its reflection, for other symmetric
+        proposals. Both points must have the same density.
       batch_size: Number of proposals drawn at a time. By default chosen for speed and memory.
       seed: Python `int`, or an `int32[2]` stateless seed; the same seed gives the same estimate.
       progress: Whether to show a progress bar with the current estimate and its error.
@@ -82,17 +90,19 @@ def estimate_log_normalizer(
             "`estimate_log_normalizer` was called inside a tf.function. Call it outside, and pass "
             "its result in."
         )
-    fingerprint = sums.fingerprint()
+    fingerprint, state = sums.fingerprint(), None
     if continue_from is not None:
         state = _checked_state(continue_from, method, fingerprint)
-        if seed is not None:
-            # The numbers of the batches continue, so that even the same seed gives new draws.
-            state = dataclasses.replace(state, seed=_seeds.stateless_seed(seed).numpy())
+    if seed is None and state is not None:
+        pair = tf.constant(state.seed)
     else:
+        # The numbers of the batches continue, so that even the same seed gives new draws.
         pair = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
-        state = State(np.asarray(pair), 0, 0, (), fingerprint)
-    estimator = monte_carlo.MonteCarlo(sums.single)
-    run = Run(estimator, batch_size, state)
+    estimator = monte_carlo.choose(sums, num_samples, pair, state, antithetic, reflect_fn)
+    start = State(np.asarray(pair), 0, 0, (), fingerprint)
+    if state is not None:
+        start = dataclasses.replace(state, seed=start.seed)
+    run = Run(estimator, batch_size, start)
     return _estimate(estimator, run, num_samples, target_stderr, progress)
 
 
