@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_lars import _arguments, _seeds
-from tfp_lars.normalizer import monte_carlo, stopping
+from tfp_lars.normalizer import importance, importance_fit, monte_carlo, stopping
 from tfp_lars.normalizer.log_normalizer import LogNormalizer
+from tfp_lars.normalizer.moving_average import moving_averages
 from tfp_lars.normalizer.run import Method, Run, State
 
 __all__ = ["estimate_log_normalizer"]
+
+tfd = tfp.distributions
+
+_PILOT = 2**30  # a number that no batch has
 
 
 def estimate_log_normalizer(
@@ -26,6 +33,7 @@ def estimate_log_normalizer(
     method: str = "monte_carlo",
     antithetic: bool | None = None,
     reflect_fn: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    importance_distribution: tfd.Distribution | None = None,
     batch_size: int | None = None,
     seed: int | tf.Tensor | None = None,
     progress: bool = False,
@@ -52,13 +60,21 @@ def estimate_log_normalizer(
         draws may have missed, so that an a(z) which is high only in a small region does not stop
         the estimate before a draw has hit it. The number of draws is planned from the error so far
         instead of stopping at the first favorable look, so that the interval keeps its coverage.
-      method: `"monte_carlo"`, the mean of a(z) over draws from the proposal.
+      method: `"monte_carlo"`, the mean of a(z) over draws from the proposal, or `"importance"`, for
+        Z that plain sampling cannot see (1e-6 and less). That draws from a mixture of the proposal
+        (10 %) and `importance_distribution`, and weights the draws. It is unbiased. The error comes
+        from 32 replicates. A warning appears if the effective sample size is low, or if the result
+        disagrees with plain Monte Carlo over the draws from the proposal.
       antithetic: Whether to draw pairs: z and its reflection at the center of the proposal. `None`
         means where the proposal is known to be symmetric (`Normal`, `MultivariateNormal*`,
         `StudentT`, `Laplace`, `Logistic`, `Cauchy` and `Uniform`, also within `Independent` and
         `Sample`), `num_samples` is large, and a pilot of one batch shows that pairs help.
       reflect_fn: Maps z, of shape sample + batch + event, to its reflection, for other symmetric
         proposals. Both points must have the same density.
+      importance_distribution: Any TFP distribution with the event shape and support of the
+        proposal, for `method="importance"`. It should be close to the density of accepted draws,
+        for example a mixture of encoder posteriors. By default a mixture of Gaussians is fitted in
+        pilot rounds, whose draws `num_samples` does not include.
       batch_size: Number of proposals drawn at a time. By default chosen for speed and memory.
       seed: Python `int`, or an `int32[2]` stateless seed; the same seed gives the same estimate.
       progress: Whether to show a progress bar with the current estimate and its error.
@@ -70,8 +86,8 @@ def estimate_log_normalizer(
       estimate: A `LogNormalizer`. If too few draws would be accepted to trust its error, its
         `warning` says so, and `stderr` is large.
     """
-    if method != "monte_carlo":
-        raise ValueError(f"`method` must be 'monte_carlo'; got {method!r}.")
+    if method not in ("monte_carlo", "importance"):
+        raise ValueError(f"`method` must be 'monte_carlo' or 'importance'; got {method!r}.")
     sums = getattr(dist, "proposal_sums", None)
     if not isinstance(sums, monte_carlo.ProposalSums):
         raise TypeError(
@@ -98,12 +114,58 @@ def estimate_log_normalizer(
     else:
         # The numbers of the batches continue, so that even the same seed gives new draws.
         pair = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
-    estimator = monte_carlo.choose(sums, num_samples, pair, state, antithetic, reflect_fn)
+    if method == "monte_carlo":
+        _check_unused("monte_carlo", importance_distribution=importance_distribution)
+        estimator = monte_carlo.choose(sums, num_samples, pair, state, antithetic, reflect_fn)
+    else:
+        _check_unused("importance", antithetic=antithetic, reflect_fn=reflect_fn)
+        num_samples = _arguments.checked_count(
+            "num_samples", num_samples, least=importance.FEWEST_SAMPLES
+        )
+        if importance_distribution is None and continue_from is not None:
+            importance_distribution = continue_from.importance_distribution
+        estimator = _importance_sampling(sums, importance_distribution, pair)
     start = State(np.asarray(pair), 0, 0, (), fingerprint)
     if state is not None:
         start = dataclasses.replace(state, seed=start.seed)
     run = Run(estimator, batch_size, start)
-    return _estimate(estimator, run, num_samples, target_stderr, progress)
+    estimate = _estimate(estimator, run, num_samples, target_stderr, progress)
+    if method == "importance" and estimate.warning is not None:
+        warnings.warn(f"Importance sampling of log Z: {estimate.warning}.", stacklevel=2)
+    return estimate
+
+
+def _check_unused(method: str, **arguments: Any) -> None:
+    """Raises if an argument of another method was passed."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"`{name}` has no effect with method={method!r}. Drop it.")
+
+
+def _importance_sampling(
+    sums: monte_carlo.ProposalSums, other: tfd.Distribution | None, seed: tf.Tensor
+) -> importance.ImportanceSampling:
+    """Returns importance sampling with a given distribution, or with one that is fitted."""
+    if moving_averages(sums.proposal):
+        raise ValueError(
+            f"`method` is 'importance', which needs the log density of the proposal "
+            f"{sums.proposal.name!r}. That contains a moving average. Freeze the distributions in "
+            "the proposal first."
+        )
+    warning = None
+    if other is None:
+        key = tf.random.fold_in(seed, _PILOT)
+        other, reached = importance_fit.fit_importance_distribution(
+            sums.proposal, sums.log_accept_fn, key
+        )
+        if not reached:
+            warning = (
+                "the fit did not reach the accepted region: pass an `importance_distribution` that "
+                "covers it"
+            )
+    else:
+        other = importance.checked_distribution(other, sums.proposal)
+    return importance.ImportanceSampling(sums.proposal, sums.log_accept_fn, other, warning)
 
 
 def _estimate(

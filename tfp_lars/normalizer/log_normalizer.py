@@ -21,8 +21,12 @@ class LogNormalizer:
       stderr: Standard error of `log_z`, of the same shape.
       num_samples: Number of proposals drawn.
       method: Name of the method.
-      num_values: Number of independent values behind `log_z`. `None` stands for `num_samples`.
-      effective_samples: `(sum of v)**2 / (sum of v**2)` over these values, of the same shape.
+      num_values: Number of independent values in [0, 1]: draws from the proposal or pairs of them.
+        `None` stands for `num_samples`.
+      effective_samples: Effective sample size, `(sum of v)**2 / (sum of v**2)`, of the same shape.
+        The values v are these values or, for importance sampling, the weights.
+      degrees_of_freedom: Of the standard error, if it comes from replicates; else `None`.
+      importance_distribution: What importance sampling drew from; else `None`.
       warning: What is wrong with the estimate, for example too few acceptances; else `None`.
       state: What `estimate_log_normalizer(continue_from=...)` needs. `None` if unknown.
 
@@ -36,6 +40,8 @@ class LogNormalizer:
     method: str
     num_values: int | None = dataclasses.field(default=None, kw_only=True)
     effective_samples: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
+    degrees_of_freedom: int | None = dataclasses.field(default=None, kw_only=True)
+    importance_distribution: Any = dataclasses.field(default=None, kw_only=True)
     warning: str | None = dataclasses.field(default=None, kw_only=True)
     state: Any = dataclasses.field(default=None, kw_only=True)
 
@@ -49,6 +55,8 @@ class LogNormalizer:
         upper end is never below this. If no draw had a(z) above 0, the interval of log Z is
         `(-inf, log(3 / n))`.
 
+        For importance sampling it is a t-interval.
+
         Args:
           level: Confidence level, between 0 and 1.
 
@@ -58,11 +66,22 @@ class LogNormalizer:
         if not 0.0 < level < 1.0:
             raise ValueError(f"`level` must be between 0 and 1; got {level!r}.")
         count = self.num_samples if self.num_values is None else self.num_values
+        if self.degrees_of_freedom is not None and not np.any(np.isneginf(self.log_z)):
+            half = interval.t_width(level, self.degrees_of_freedom) * np.asarray(self.stderr)
+            return self.log_z - half, np.minimum(self.log_z + half, 0.0)
         if self.effective_samples is None:
             relative_square = 1.0 + count * np.square(self.stderr)
         else:
             relative_square = count / np.maximum(self.effective_samples, 1.0)
         return interval.log_mean_interval(self.log_z, relative_square, count, level)
+
+    def with_warning(self, warning: str | None) -> LogNormalizer:
+        """Returns the same estimate with another warning."""
+        return dataclasses.replace(self, warning=warning)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A distribution cannot be pickled. A continued estimate fits another one.
+        return {**self.__dict__, "importance_distribution": None}
 
     def __repr__(self) -> str:
         log_z, stderr = np.asarray(self.log_z), np.asarray(self.stderr)

@@ -123,7 +123,8 @@ class MonteCarlo:
         if accepted < _FEWEST_ACCEPTED:
             warning = (
                 f"too few acceptances: about {accepted:.2g} of {state.num_samples} draws would be "
-                f"accepted, and at least {_FEWEST_ACCEPTED} are needed. Raise `num_samples`."
+                f"accepted, and at least {_FEWEST_ACCEPTED} are needed. Raise "
+                "`num_samples`, or use method='importance'."
             )
         count = int(values.count)
         return LogNormalizer(
