@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import pathlib
 import platform
 
 from examples.common import cores
+from examples.common.machine import first_value, processor
 
 __all__ = ["describe"]
 
@@ -28,7 +28,7 @@ def describe(threads: int) -> dict[str, str]:
         "cores": str(cores.available()),
         "threads for each contender": str(threads),
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "not set"),
-        "processor": _first("/proc/cpuinfo", "model name") or platform.machine(),
+        "processor": processor(),
         "memory": _memory(),
         "system": platform.system(),
         "Python": platform.python_version(),
@@ -44,14 +44,5 @@ def _version(package: str) -> str:
 
 
 def _memory() -> str:
-    kilobytes = (_first("/proc/meminfo", "MemTotal") or "").split()
+    kilobytes = (first_value("/proc/meminfo", "MemTotal") or "").split()
     return f"{int(kilobytes[0]) / 2**20:.0f} GB" if kilobytes else "unknown"
-
-
-def _first(path: str, field: str) -> str:
-    """Returns the first value of `field` in a file of `field: value` lines."""
-    try:
-        lines = pathlib.Path(path).read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(field)), "")

@@ -34,7 +34,7 @@ def use_threads(threads: int) -> None:
 
 def vae(prior: str) -> models.LatentVariableModel:
     """Returns the VAE of the examples, compiled for training."""
-    return build(Config("mnist", "vae", PriorConfig(prior), steps=10**5))
+    return build(Config("mnist", "vae", PriorConfig(prior), steps=10**5, schedule="paper"))
 
 
 def train(*, prior: str, steps: int, pipeline: bool = False) -> Call:

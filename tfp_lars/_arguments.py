@@ -12,6 +12,7 @@ import tensorflow as tf
 
 __all__ = [
     "PROBABILITY_SLACK",
+    "UNSET",
     "check_accept_dtype",
     "check_sample_shape",
     "checked_count",
@@ -21,7 +22,11 @@ __all__ = [
     "checked_target",
     "checked_truncation",
     "is_real_number",
+    "truncation_of_call",
 ]
+
+# Default of arguments for which `None` has a meaning.
+UNSET = object()
 
 # How far above 1 rounding may push a probability, and above 0 its log.
 PROBABILITY_SLACK = 1e-5
@@ -94,6 +99,33 @@ def checked_truncation(T: Any) -> int | None:
     if not 1 <= T < 2**31:
         raise ValueError(f"{expected}; got {T!r}.")
     return int(T)
+
+
+def truncation_of_call(T: Any, default: int | None, validate: bool) -> int | tf.Tensor | None:
+    """Returns the truncation of one call of `log_prob`, which may be a scalar tensor.
+
+    Args:
+      T: `UNSET`, or as for `checked_truncation`, or a scalar tensor or variable, real or integer.
+      default: Truncation if `T` is `UNSET`.
+      validate: Whether to check the value of a tensor also in graphs.
+    """
+    if T is UNSET:
+        return default
+    if not (tf.is_tensor(T) or isinstance(T, tf.Variable)):
+        return checked_truncation(T)
+    T = tf.convert_to_tensor(T)
+    expected = "`T` as a tensor must be a real number or an integer, of shape []"
+    if not (T.dtype.is_floating or T.dtype.is_integer):
+        raise TypeError(f"{expected}; got type {T.dtype.name}.")
+    if T.shape.rank not in (0, None):
+        raise ValueError(f"{expected}; got shape {tuple(T.shape)}.")
+    if tf.executing_eagerly() and not T >= 1:
+        raise ValueError(f"`T` must be at least 1; got {T.numpy()!r}.")
+    if not validate:
+        return T
+    check = tf.debugging.assert_greater_equal(T, tf.ones([], T.dtype), "`T` must be at least 1.")
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.identity(T)
 
 
 def check_sample_shape(sample_shape: Any) -> None:

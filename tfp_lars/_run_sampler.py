@@ -86,7 +86,7 @@ class SamplerRun:
             # A pathwise gradient through accept or reject would be wrong.
             samples=tf.stop_gradient(samples),
             attempts=tf.reshape(draws.attempts, by_member),
-            finished=tf.reshape(draws.finished, by_member),
+            count=tf.reshape(draws.count, batch),
         )
 
     def _raise_errors(self, draws: sampler.Draws) -> None:
@@ -94,11 +94,11 @@ class SamplerRun:
             raise ValueError(self._proposal_complaint)
         if draws.invalid_accept:
             raise ValueError(self._complaint)
-        if not tf.reduce_all(draws.finished):
+        if not _all_finished(draws):
             raise RuntimeError(tf.compat.as_str(self._gave_up_message(draws).numpy()))
 
     def _assertions(self, draws: sampler.Draws) -> list[tf.Operation]:
-        finished = tf.reduce_all(draws.finished)
+        finished = _all_finished(draws)
         if not self._validate_args:
             return [tf.debugging.Assert(finished, [self._gave_up_message(draws)])]
         return [
@@ -127,9 +127,16 @@ class SamplerRun:
         )
 
 
+def _all_finished(draws: sampler.Draws) -> tf.Tensor:
+    return tf.reduce_all(draws.count >= tf.shape(draws.samples)[0])
+
+
 def _mark_unfinished(draws: sampler.Draws) -> tuple[tf.Tensor, tf.Tensor]:
-    samples, finished = draws.samples, draws.finished
+    samples = draws.samples
     missing = np.nan if samples.dtype.is_floating else samples.dtype.min
+    position = tf.range(tf.shape(samples)[0])
+    batch_ndims = draws.attempts.shape.rank - 1
+    finished = tf.reshape(position, [-1] + [1] * batch_ndims) < draws.count
     event_ndims = samples.shape.rank - finished.shape.rank
     known = tf.reshape(finished, tf.concat([tf.shape(finished), [1] * event_ndims], 0))
     samples = tf.where(known, samples, tf.constant(missing, samples.dtype))

@@ -9,7 +9,8 @@ candidate `T` is kept without a test. The candidate accepted in test `t` has den
     alpha  = (1 - Z)**(T - 1)
     p_T(z) = pi(z) * (a(z) * (1 - alpha) / Z + alpha)
 
-`T = None` means untruncated resampling, `p(z) = pi(z) * a(z) / Z`.
+`T = None` means untruncated resampling, `p(z) = pi(z) * a(z) / Z`. The formula is also defined for
+real `T`, so training can let `T` grow: `T` may be a scalar tensor in `log_ratio`.
 
 All computations are in log space. In float32, `1 - (1 - Z)**99` rounds to 0 at `Z = 1e-8`, although
 `(1 - alpha) / Z` is 99. Both ends of the range of `Z` need care. At `Z = 1` the derivative of
@@ -26,13 +27,14 @@ import tensorflow as tf
 __all__ = ["log_add_exp", "log_expected_attempts", "log_ratio", "log_truncation_weight"]
 
 
-def log_ratio(log_accept: tf.Tensor, log_z: tf.Tensor, T: int | None) -> tf.Tensor:
+def log_ratio(log_accept: tf.Tensor, log_z: tf.Tensor, T: int | tf.Tensor | None) -> tf.Tensor:
     """Returns what resampling adds to the proposal's log density, `log p_T(z) - log pi(z)`.
 
     Args:
       log_accept: `log a(z)`, at most 0, shape `[S, B]`.
       log_z: `log Z`, at most 0, shape `[B]` or `[S, B]`.
-      T: Python `int` of at least 1, or `None` for untruncated resampling.
+      T: Python `int` of at least 1, or `None` for untruncated resampling, or a scalar tensor of at
+        least 1. An infinite `T` is untruncated.
 
     Returns:
       log_ratio: Shape `[S, B]`; exactly 0 if `T` is 1.
@@ -43,10 +45,23 @@ def log_ratio(log_accept: tf.Tensor, log_z: tf.Tensor, T: int | None) -> tf.Tens
     log_accept, log_z = tf.convert_to_tensor(log_accept), tf.convert_to_tensor(log_z)
     if T is None:
         return log_accept - log_z
-    if T == 1:
-        return tf.zeros_like(log_accept + log_z)
-    kept = log_accept + log_expected_attempts(log_z, T - 1)
-    return log_add_exp(kept, log_truncation_weight(log_z, T))
+    if not tf.is_tensor(T):
+        if T == 1:
+            return tf.zeros_like(log_accept + log_z)
+        return _log_truncated(log_accept, log_z, tf.cast(T - 1, log_z.dtype))
+    tests = tf.cast(T - 1, log_z.dtype)
+    is_finite, is_one = tf.math.is_finite(tests), tests <= 0.0
+    # The unused branch must have a finite gradient, too.
+    some_tests = tf.where(tf.logical_or(~is_finite, is_one), tf.ones_like(tests), tests)
+    truncated = _log_truncated(log_accept, log_z, some_tests)
+    result = tf.where(is_finite, truncated, log_accept - log_z)
+    return tf.where(is_one, tf.zeros_like(result), result)
+
+
+def _log_truncated(log_accept: tf.Tensor, log_z: tf.Tensor, tests: tf.Tensor) -> tf.Tensor:
+    """Returns `log_ratio` for a positive, finite number of tests, `T - 1`."""
+    kept = log_accept + _log_mean_tests(log_z, tests)
+    return log_add_exp(kept, tests * _log1mexp(log_z))
 
 
 def log_truncation_weight(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
@@ -89,10 +104,17 @@ def log_expected_attempts(log_z: tf.Tensor, T: int | None) -> tf.Tensor:
     log_z = tf.convert_to_tensor(log_z)
     if T is None:
         return -log_z
-    # Below this value the sum equals T in floating point, and `log(1 - Z)` rounds to 0.
+    return _log_mean_tests(log_z, tf.cast(T, log_z.dtype))
+
+
+def _log_mean_tests(log_z: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
+    """Returns the log of the mean number of tests until one succeeds, if there are at most `most`.
+
+    This is the sum of `(1 - Z)**t` over `t` from 0 to `most - 1`.
+    """
+    # Below this value the sum equals `most` in floating point, and `log(1 - Z)` rounds to 0.
     log_z = tf.maximum(log_z, tf.constant(_log_tiny(log_z.dtype), log_z.dtype))
-    log_all_fail = tf.cast(T, log_z.dtype) * _log1mexp(log_z)
-    return _log1mexp(log_all_fail) - log_z
+    return _log1mexp(most * _log1mexp(log_z)) - log_z
 
 
 def _log_tiny(dtype: tf.DType) -> float:

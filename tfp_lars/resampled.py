@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lars import _arguments, _compat, _nested, _seeds, density, ownership
+from tfp_lars._arguments import UNSET, truncation_of_call
 from tfp_lars._points import Points
 from tfp_lars._proposal_checks import check_proposal, probe_draws, tangent_space
 from tfp_lars._run_sampler import SamplerRun
@@ -18,6 +19,7 @@ from tfp_lars.acceptance import LogAcceptance, SlicedAcceptance
 from tfp_lars.normalizer import (
     LogNormalizer,
     MovingAverage,
+    all_held,
     estimate_log_normalizer,
     moving_averages,
 )
@@ -25,6 +27,7 @@ from tfp_lars.normalizer.argument import (
     as_normalizer,
     check_estimate,
     check_outside_of_functions,
+    if_still_valid,
 )
 from tfp_lars.normalizer.monte_carlo import ProposalSums
 from tfp_lars.normalizer.training_estimate import log_mean_accept
@@ -32,8 +35,6 @@ from tfp_lars.normalizer.training_estimate import log_mean_accept
 __all__ = ["Resampled", "ResampledDistribution"]
 
 tfd = tfp.distributions
-
-_UNSET = object()
 
 
 class Resampled(tfd.Distribution):
@@ -235,12 +236,7 @@ class Resampled(tfd.Distribution):
 
         `None` if log Z is not fixed, was given as a number, or was restored from a file.
         """
-        if self._estimate is None:
-            return None
-        with tf.init_scope():
-            value = tf.get_static_value(tf.convert_to_tensor(self._normalizer.argument))
-        expected = np.asarray(self._estimate.log_z, value.dtype)
-        return self._estimate if np.array_equal(value, expected) else None
+        return if_still_valid(self._estimate, self._normalizer.argument)
 
     @property
     def max_attempts(self) -> int:
@@ -270,7 +266,9 @@ class Resampled(tfd.Distribution):
             z = self._points.broadcast(tf.convert_to_tensor(z, self.dtype, name="z"))
             return self._points.unflatten(self._log_accept(self._points.flatten(z)), z)
 
-    def log_ratio(self, z: tf.Tensor, name: str = "log_ratio", **proposal_kwargs: Any) -> tf.Tensor:
+    def log_ratio(
+        self, z: tf.Tensor, name: str = "log_ratio", *, T: Any = UNSET, **proposal_kwargs: Any
+    ) -> tf.Tensor:
         """Returns `log p_T(z) - log pi(z)`, what resampling adds to the proposal's log density.
 
         If only a bound on the log density of the proposal is known (`proposals.vae_marginal`), the
@@ -285,6 +283,7 @@ class Resampled(tfd.Distribution):
         Args:
           z: Shape sample + batch + event.
           name: Name of the ops.
+          T: Overrides the truncation for this call, as in `log_prob`.
           **proposal_kwargs: Arguments for the proposal's `log_prob` of the draws that estimate Z.
             Only `MovingAverage(score_function=True)` calls it.
 
@@ -293,7 +292,8 @@ class Resampled(tfd.Distribution):
         """
         with self._name_and_control_scope(name):
             z = self._points.broadcast(tf.convert_to_tensor(z, self.dtype, name="z"))
-            return self._log_ratio(z, None, proposal_kwargs)
+            T = truncation_of_call(T, self.T, self.validate_args)
+            return self._log_ratio(z, T, None, proposal_kwargs)
 
     @property
     def log_normalizer(self) -> tf.Tensor:
@@ -379,9 +379,7 @@ class Resampled(tfd.Distribution):
         >>> int(dist.normalizer.num_updates)
         1
         """
-        with contextlib.ExitStack() as stack:
-            for average in moving_averages(self):
-                stack.enter_context(average.held())
+        with all_held(self):
             yield self
 
     def sample(self, sample_shape=(), seed=None, name: str = "sample", **kwargs) -> tf.Tensor:
@@ -409,7 +407,7 @@ class Resampled(tfd.Distribution):
         return super().sample(sample_shape, seed, name, **kwargs)
 
     def sample_with_attempts(
-        self, sample_shape=(), seed=None, name: str = "sample_with_attempts", *, T=_UNSET
+        self, sample_shape=(), seed=None, name: str = "sample_with_attempts", *, T=UNSET
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns draws and the number of proposals that each of them took.
 
@@ -519,19 +517,21 @@ class Resampled(tfd.Distribution):
     def _default_event_space_bijector(self):
         return self.proposal.experimental_default_event_space_bijector()
 
-    def _log_prob(self, z, target_log_prob=None, **proposal_kwargs):
+    def _log_prob(self, z, target_log_prob=None, T=UNSET, **proposal_kwargs):
         """Returns the log density, log p_T(z).
 
         With a `MovingAverage`, each call is one update. `target_log_prob`, of shape sample + batch,
         is the log density of `z` under the distribution that it was drawn from (the encoder of a
-        VAE). It adds `z` to the estimate of Z. With `T = 1` the result is the log density of the
-        proposal, without an update. Other keyword arguments are passed to the proposal's
-        `log_prob`.
+        VAE). It adds `z` to the estimate of Z. `T` overrides the truncation for this call. It may
+        be a scalar tensor, integer or real, so that training can let it grow; infinity means
+        untruncated. With the Python number `T = 1` the result is the log density of the proposal,
+        without an update. Other keyword arguments are passed to the proposal's `log_prob`.
         """
         log_proposal = self.proposal.log_prob(z, **proposal_kwargs)
         if target_log_prob is not None:
             target_log_prob = _arguments.checked_target(target_log_prob, log_proposal)
-        if self.T == 1:
+        T = truncation_of_call(T, self.T, self.validate_args)
+        if isinstance(T, int) and T == 1:
             return log_proposal
         dtype = self._log_accept.output_dtype
         _arguments.check_accept_dtype(dtype, log_proposal.dtype)
@@ -547,16 +547,16 @@ class Resampled(tfd.Distribution):
         if target_log_prob is not None:
             log_weight = log_proposal - tf.cast(target_log_prob, dtype)
             log_weight = tf.where(outside, log_proposal, log_weight)
-        log_ratio = self._log_ratio(z, log_weight, proposal_kwargs)
+        log_ratio = self._log_ratio(z, T, log_weight, proposal_kwargs)
         log_prob = tf.where(outside, log_proposal, log_proposal + log_ratio)
         return tf.cast(log_prob, result_dtype)
 
-    def _log_ratio(self, z, log_weight, proposal_kwargs):
+    def _log_ratio(self, z, T, log_weight, proposal_kwargs):
         """Returns `log p_T(z) - log pi(z)` for broadcast `z`, of shape sample + batch."""
         # `z` and the draws for Z are evaluated separately: the draws do not depend on the encoder
         # that `z` comes from, and need no gradient if the proposal is not trained.
         log_accept = self._log_accept(self._points.flatten(z))  # [R] + B
-        if self.T == 1:
+        if isinstance(T, int) and T == 1:
             return self._points.unflatten(tf.zeros_like(log_accept), z)
         log_target = None
         if log_weight is not None:
@@ -574,9 +574,9 @@ class Resampled(tfd.Distribution):
             )
 
         log_z = self._normalizer(estimate, log_target)
-        return self._points.unflatten(density.log_ratio(log_accept, log_z, self.T), z)
+        return self._points.unflatten(density.log_ratio(log_accept, log_z, T), z)
 
-    def _sample_n(self, n, seed=None, T=_UNSET):
+    def _sample_n(self, n, seed=None, T=UNSET):
         """`T` overrides the truncation for this call. The draws carry no gradient.
 
         The same `seed`, an `int` or a stateless `int32[2]`, gives the same draws in eager mode and
@@ -584,9 +584,9 @@ class Resampled(tfd.Distribution):
         """
         return self._draw(n, seed, T)[0]
 
-    def _draw(self, n, seed, T=_UNSET):
+    def _draw(self, n, seed, T=UNSET):
         """Returns `n` draws of each member, `[n] + B + event`, and their attempts, `[n] + B`."""
-        T = self.T if T is _UNSET else _arguments.checked_truncation(T)
+        T = self.T if T is UNSET else _arguments.checked_truncation(T)
         seed = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
         if T == 1:
             attempts = tf.ones(tf.concat([[n], self.batch_shape_tensor()], 0), tf.int32)

@@ -37,8 +37,8 @@ class Draws(NamedTuple):
     Attributes:
       samples: Shape `[n, M, E]`.
       attempts: Number of candidates for each draw, including the kept one, `int32`, shape `[n, M]`.
-      finished: Whether each draw is complete, `bool`, shape `[n, M]`. Only untruncated resampling
-        can give up. Draws that are not complete have arbitrary values.
+      count: Number of complete draws of each stream, `int32`, shape `[M]`. Untruncated resampling
+        can give up; the draws from this number on then have arbitrary values. Otherwise it is `n`.
       acceptance_rate: Lowest share of accepted candidates over all streams, `float64`, shape `[]`.
         Meaningful for untruncated resampling only.
       invalid_accept: Whether a log acceptance probability was NaN or above 0, `bool`, shape `[]`.
@@ -48,7 +48,7 @@ class Draws(NamedTuple):
 
     samples: tf.Tensor
     attempts: tf.Tensor
-    finished: tf.Tensor
+    count: tf.Tensor
     acceptance_rate: tf.Tensor
     invalid_accept: tf.Tensor
     invalid_proposal: tf.Tensor
@@ -223,7 +223,7 @@ def draw(
     return Draws(
         samples=tf.reshape(store.result(state.samples), [n, M, E]),
         attempts=tf.reshape(store.result(state.attempts), [n, M]),
-        finished=tf.range(n)[:, tf.newaxis] < state.count,
+        count=state.count,
         acceptance_rate=tf.reduce_min(rates),
         invalid_accept=state.invalid_accept,
         invalid_proposal=state.invalid_proposal,

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from examples.common.command_line import truncation, units
 from examples.paper.findings import FigureFinding, Finding, Lower, NearOneOverT, NoGain, Same
 from examples.paper.kinds import Figure, Row, Table
+from examples.paper.run import Run
 from examples.vae.config import MODELS, Config, PriorConfig
 from examples.vae.datasets import DATASETS
 
@@ -26,8 +27,9 @@ def run(
     T: str = "100",
     latents: int = 50,
     post_hoc: bool = False,
-) -> Config:
-    """Returns the configuration of one run. Tables that show the same run share it.
+    steps: int | None = None,
+) -> Run:
+    """Returns one run. Tables that show the same run share it.
 
     Args:
       dataset: A key of `DATASETS`.
@@ -37,14 +39,16 @@ def run(
       T: Truncation, an integer or `inf`.
       latents: Dimensions of each latent.
       post_hoc: Whether to train only the prior, on top of the finished run with a standard prior.
+      steps: Number of training steps at every preset. `None` for the number of the preset.
     """
-    return Config(
+    config = Config(
         dataset,
         model,
         PriorConfig(prior, accept_units and units(accept_units), truncation(T)),
         num_latents=latents,
         post_hoc=post_hoc,
     )
+    return Run(config, steps)
 
 
 # ------------------------------------------------------------------------------------- table 1
@@ -360,6 +364,7 @@ _TABLE8 = Table(
         ),
     ),
 )
+
 
 # ------------------------------------------------------------------------------------- figures
 FIGURES: Mapping[str, Figure] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from examples.paper.results import METRICS, Estimate, Results, shown
-from examples.vae.config import Config
+from examples.paper.run import Run
 
 
 class Check(Protocol):
@@ -23,7 +23,7 @@ class Check(Protocol):
     @property
     def labels(self) -> Sequence[str]: ...
 
-    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
+    def decide(self, runs: Sequence[Run], results: Results) -> tuple[bool | None, str]:
         """Returns `True`, `False` or `None` (within two standard errors), and the numbers."""
 
 
@@ -39,7 +39,7 @@ class Lower:
     def labels(self) -> Sequence[str]:
         return self.low, self.high
 
-    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
+    def decide(self, runs: Sequence[Run], results: Results) -> tuple[bool | None, str]:
         metric = METRICS[self.metric]
         difference = results.difference(runs[1], runs[0], self.metric)
         size = shown(Estimate(abs(difference.value), difference.stderr), metric.digits)
@@ -54,7 +54,7 @@ class Lower:
 
 @dataclasses.dataclass(frozen=True)
 class Same:
-    """`metric` of two rows is bitwise equal."""
+    """`metric` of two rows is bitwise equal, for each seed that both have."""
 
     one: str
     other: str
@@ -64,9 +64,13 @@ class Same:
     def labels(self) -> Sequence[str]:
         return self.one, self.other
 
-    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
-        a, b = (results.estimate(run, self.metric).value for run in runs)
-        return a == b, f"{METRICS[self.metric].heading} {a!r} and {b!r}"
+    def decide(self, runs: Sequence[Run], results: Results) -> tuple[bool | None, str]:
+        pairs = results.pairs(*runs, self.metric) or {
+            None: [results.estimate(run, self.metric) for run in runs]
+        }
+        differ = [pair for pair in pairs.values() if pair[0].value != pair[1].value]
+        a, b = (differ or list(pairs.values()))[0]
+        return not differ, f"{METRICS[self.metric].heading} {a.value!r} and {b.value!r}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +85,8 @@ class NearOneOverT:
     def labels(self) -> Sequence[str]:
         return (self.label,)
 
-    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
-        product = results.estimate(runs[0], "z").value * runs[0].prior.T
+    def decide(self, runs: Sequence[Run], results: Results) -> tuple[bool | None, str]:
+        product = results.estimate(runs[0], "z").value * runs[0].config.prior.T
         near = 1.0 / self.factor <= product <= self.factor
         return near, f"Z · T = {product:.2g} for {self.label}"
 
@@ -100,7 +104,7 @@ class NoGain:
     def labels(self) -> Sequence[str]:
         return self.one, self.other
 
-    def decide(self, runs: Sequence[Config], results: Results) -> tuple[bool | None, str]:
+    def decide(self, runs: Sequence[Run], results: Results) -> tuple[bool | None, str]:
         gain = results.difference(runs[1], runs[0], self.metric)
         size = shown(gain, METRICS[self.metric].digits)
         return gain.value <= self.margin, f"{self.one} gains {size} over {self.other}"
@@ -108,12 +112,13 @@ class NoGain:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A statement of the paper about a table. It holds if all of its checks hold."""
+    """A statement about a table, mostly of the paper. It holds if all of its checks hold."""
 
     text: str
     checks: tuple[Check, ...]
+    source: str = "The paper"
 
-    def verdict(self, runs: Mapping[str, Config | None], results: Results) -> str:
+    def verdict(self, runs: Mapping[str, Run | None], results: Results) -> str:
         """Returns one line that says whether the finding holds in our numbers.
 
         Args:
@@ -141,18 +146,30 @@ class Finding:
         total = len(self.checks)
         if failed:
             answer = f"**Does not hold** in {len(failed)} of {total}: {'; '.join(failed)}"
-        elif missing:
-            names = "; ".join(f"{label} ({why})" for label, why in missing.items())
-            answer = f"Not decidable: missing {names}"
         elif undecided:
             answer = f"Not decided, within two standard errors: {'; '.join(undecided)}"
+        elif missing and held:
+            answer = f"**Holds** in {held} of {total}, missing {_grouped(missing)}"
+        elif missing:
+            answer = f"Not decidable: missing {_grouped(missing)}"
         elif total > 3:
             answer = f"**Holds**, in {total} of {total}"
         else:
             answer = f"**Holds**: {'; '.join(texts)}"
-        if (failed or missing or undecided) and held:
+        if (failed or undecided) and held:
             answer += f". Holds in {held} of {total}"
         return f"The paper: {self.text}. {answer}."
+
+
+def _grouped(missing: Mapping[str, str]) -> str:
+    """Returns the missing rows in words, once for each reason; their number if there are many."""
+    labels = {}
+    for label, why in missing.items():
+        labels.setdefault(why, []).append(label)
+    return "; ".join(
+        f"{'; '.join(names) if len(names) <= 3 else f'{len(names)} rows'} ({why})"
+        for why, names in labels.items()
+    )
 
 
 @dataclasses.dataclass(frozen=True)

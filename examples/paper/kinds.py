@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from examples.paper.findings import FigureFinding, Finding
-from examples.vae.config import Config
+from examples.paper.run import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Row:
     """
 
     label: str
-    run: Config | None
+    run: Run | None
     paper: tuple[float | None, ...]
     versus: str | None = None
     note: str = ""
@@ -30,16 +30,27 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table. `metrics` are keys of `METRICS`; gains are in the first metric."""
+    """A table.
+
+    Attributes:
+      name: Name on the command line.
+      title: Title in the report.
+      metrics: Keys of `METRICS`. Gains are in the first one.
+      rows: Rows of the table.
+      findings: Statements of the paper about its numbers.
+      num_seeds: Number of seeds to train each run with. Every table shows the mean over all seeds
+        that are finished.
+    """
 
     name: str
     title: str
     metrics: tuple[str, ...]
     rows: tuple[Row, ...]
     findings: tuple[Finding, ...] = ()
+    num_seeds: int = 1
 
     @property
-    def runs(self) -> list[Config]:
+    def runs(self) -> list[Run]:
         return [row.run for row in self.rows if row.run is not None]
 
 
@@ -62,7 +73,7 @@ class Figure:
     name: str
     title: str
     command: tuple[str, ...]
-    runs: tuple[Config, ...] = ()
+    runs: tuple[Run, ...] = ()
     labels: tuple[str, ...] = ()
     paper: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
     findings: tuple[FigureFinding, ...] = ()

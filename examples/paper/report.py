@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from examples.common import tables
 from examples.paper.kinds import Figure, Row, Table
@@ -24,10 +24,10 @@ def markdown(table: Table, preset: Preset, results: Results) -> str:
     rows, notes = [], []
     for row in table.rows:
         mark = ""
-        for note in (row.note, _fuller(row, preset, results)):
+        for note in (row.note, _seeds(row, results), _budget(row, preset, results)):
             if note:
-                notes.append(note)
-                mark += f" [{len(notes)}]"
+                notes += [] if note in notes else [note]
+                mark += f" [{notes.index(note) + 1}]"
         rows.append([row.label + mark, *_cells(table, row, results, has_gain)])
     lines = [f"## {table.name}: {table.title}", "", tables.markdown(headings, rows), ""]
     lines += [f"[{i}] {note}." for i, note in enumerate(notes, 1)] + ([""] if notes else [])
@@ -36,21 +36,33 @@ def markdown(table: Table, preset: Preset, results: Results) -> str:
     return "\n".join([*lines, *_revisions(table, results)]) + "\n"
 
 
-def _fuller(row, preset, results):
-    """Returns a note about a row whose evaluation differs from the preset, or an empty string."""
-    metrics = results.metrics(row.run)
-    if metrics is None or evaluation_of(metrics) == preset.evaluation:
+def _seeds(row, results):
+    """Returns a note about the seeds of a row; empty if it shows seed 0 alone."""
+    seeds = ", ".join(map(str, results.by_seed(row.run)))
+    if seeds in ("", "0"):
         return ""
-    return f"evaluated on {evaluation_of(metrics)}"
+    return f"mean over the seeds {seeds}, ± its standard error" if "," in seeds else f"seed {seeds}"
+
+
+def _budget(row, preset, results):
+    """Returns a note about a row whose budget differs from that of the preset."""
+    metrics = results.metrics(row.run)
+    if metrics is None:
+        return ""
+    parts, steps = [], metrics["config"]["steps"]
+    if steps != (row.run.steps or preset.steps):
+        parts.append(f"trained for {steps:,} steps")
+    if evaluation_of(metrics) != preset.evaluation:
+        parts.append(f"evaluated on {evaluation_of(metrics)}")
+    return ", ".join(parts)
 
 
 def _revisions(table, results):
     """Returns lines that name the revision behind each row, if there are several revisions."""
     found = {}
     for row in table.rows:
-        metrics = results.metrics(row.run)
-        if metrics is not None:
-            found.setdefault(metrics["revision"], []).append(row.label)
+        for metrics in results.by_seed(row.run).values():
+            found.setdefault(metrics["revision"], {})[row.label] = None  # an ordered set
     if len(found) < 2:
         return []
     return ["", "Revisions: " + "; ".join(f"`{r}` made {', '.join(n)}" for r, n in found.items())]
@@ -96,7 +108,7 @@ def _row(table, label) -> Row:
 
 CSV_COLUMNS = (
     "table", "row", "run", "metric", "ours", "stderr", "paper", "difference", "gain",
-    "gain_stderr", "paper_gain", "steps", "status",
+    "gain_stderr", "paper_gain", "steps", "seeds", "status",
 )  # fmt: skip
 
 
@@ -125,27 +137,29 @@ def csv_text(table: Table, results: Results) -> str:
                     "gain_stderr": None if gain is None else gain.stderr,
                     "paper_gain": paper_gain,
                     "steps": None if metrics is None else metrics["steps"],
+                    "seeds": " ".join(map(str, results.by_seed(row.run))),
                     "status": "as printed" if cited else results.why_missing(row.run),
                 }
             )
     return out.getvalue()
 
 
-def header(preset: Preset, results: Results) -> str:
+def header(preset: Preset, tables: Iterable[Table], results: Results) -> str:
     """Returns the text above the tables: preset, package versions and an explanation."""
     evaluation = preset.evaluation
     images = "all" if evaluation.test_images is None else f"{evaluation.test_images:,}"
-    found = [state.metrics for state in results.states.values() if state.metrics]
-    versions = sorted({_versions(m) for m in found})
+    runs = [run for table in tables for run in table.runs]
+    versions = sorted({_versions(m) for run in runs for m in results.by_seed(run).values()})
     lines = [
         f"Preset `{preset.name}`: {preset.steps:,} steps of {preset.batch_size} images, "
         f"evaluated on {images} test images with {evaluation.iwae_samples:,} importance samples "
-        f"each, Z from {evaluation.z_samples:,} draws. {'; '.join(versions)}",
+        f"each, Z from {evaluation.z_samples:,} draws. {'; '.join(versions)}".rstrip(),
         "",
-        "Ours ± one standard error: over test images, and of the estimate of Z; one seed, so not "
-        "over trainings. Gain: by how much the NLL (in table2 the bound) is better than with the "
-        "plain prior (tables 3 and 4: with the VampPrior); its error is that of the mean of the "
-        "differences on each image.",
+        "Ours ± one standard error. With one seed, this is the error over test images and of the "
+        "estimate of Z, not over trainings. With several seeds, which a note names, it is the "
+        "error over seeds. Gain: by how much the NLL (in table2 the bound) is better than with the "
+        "plain prior (tables 3 and 4: with the VampPrior). With one seed, its error is that of the "
+        "mean of the differences on each image, otherwise that over the seeds that both have.",
     ]
     if preset.steps < 10**7:
         lines[-1] += f" The paper's numbers are for 10,000,000 steps, ours for {preset.steps:,}."
@@ -159,12 +173,17 @@ def _versions(metrics):
 FIGURE_HEADINGS = {"kl": "KL(q, p)", "kl_proposal": "KL(q, π)", "z": "Z"}
 
 
-def figure_markdown(figure: Figure, numbers: Mapping | None) -> str:
-    """Returns the section about a figure, with its numbers beside the paper's."""
+def figure_markdown(figure: Figure, numbers: Mapping | None, where: str) -> str:
+    """Returns the section about a figure, with its numbers beside the paper's.
+
+    Args:
+      figure: Figure of the list of experiments.
+      numbers: Numbers that its command wrote. `None` if it is not drawn.
+      where: Path of the picture, or of the directory if the figure has no runs.
+    """
     lines = [f"## {figure.name}: {figure.title}", ""]
     if numbers is None:
         return "\n".join([*lines, "Not drawn, or older than its runs."]) + "\n"
-    where = f"{figure.name}.png" if figure.runs else f"{figure.name}/"
     lines.append(f"![{figure.title}]({where})" if figure.runs else f"See `{where}`.")
     if figure.paper:
         headings = ["model"]

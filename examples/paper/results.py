@@ -1,14 +1,15 @@
-"""Reads the metrics of finished runs and computes differences between runs."""
+"""Metrics of finished runs: means over seeds, and differences between runs."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
+from examples.paper.run import Run
 from examples.vae.config import Config
 from examples.vae.run_directory import State
 
@@ -47,7 +48,7 @@ class Metric:
       heading: Heading of the column.
       read: Function from the content of `metrics.json` to an estimate, or `None` if missing.
       digits: Decimal places. `None` for three significant digits.
-      per_image: File with the value for each test image, and the sign to multiply it by.
+      per_image: Name of the values for each test image, and the sign to multiply them by.
     """
 
     heading: str
@@ -65,13 +66,9 @@ def _z(metrics):
 
 # The paper prints the bound and the reconstruction as losses.
 METRICS: Mapping[str, Metric] = {
-    "nll": Metric(
-        "NLL", lambda m: Estimate(m["nll"], m["nll_stderr"]), per_image=("test_nll.npy", 1.0)
-    ),
+    "nll": Metric("NLL", lambda m: Estimate(m["nll"], m["nll_stderr"]), per_image=("nll", 1.0)),
     "elbo": Metric(
-        "-ELBO",
-        lambda m: Estimate(-m["elbo"], m["elbo_stderr"]),
-        per_image=("test_elbo.npy", -1.0),
+        "-ELBO", lambda m: Estimate(-m["elbo"], m["elbo_stderr"]), per_image=("elbo", -1.0)
     ),
     "kl": Metric("KL", lambda m: Estimate(m["kl"], m["kl_stderr"])),
     "recons": Metric("recons", lambda m: Estimate(-m["recons"], m["recons_stderr"])),
@@ -79,56 +76,107 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+class Source(Protocol):
+    """Where results come from: directories of runs, or the store."""
+
+    def seeds(self, run: Run) -> Sequence[int]:
+        """Returns the seeds that may be finished. The first one must be reported if it is not."""
+
+    def state(self, run: Run) -> State:
+        """Returns the state of a run, with its metrics if it is finished."""
+
+    def per_image(self, run: Run, name: str) -> np.ndarray | None:
+        """Returns `nll` or `elbo` of each test image of a run, `[N]`; `None` if missing."""
+
+
 class Results:
-    """Looks up the metrics of runs.
+    """Looks up the metrics of runs, averages them over seeds and compares runs.
+
+    A run is looked up with all of its seeds, whatever its own seed.
 
     Args:
-      runs: Parent directory of all run directories.
-      states: State of each run, by its name.
+      source: Where the metrics come from.
     """
 
-    def __init__(self, runs: pathlib.Path, states: Mapping[str, State]):
-        self.runs, self.states = runs, states
+    def __init__(self, source: Source):
+        self.source = source
+        self._states: dict[Run, dict[int, State]] = {}
 
-    def metrics(self, config: Config | None) -> Mapping | None:
-        return None if config is None else self.states[config.name].metrics
+    def states(self, run: Run) -> dict[int, State]:
+        """Returns the state of a run, by seed."""
+        run = run.at(0)
+        if run not in self._states:
+            seeds = self.source.seeds(run)
+            self._states[run] = {seed: self.source.state(run.at(seed)) for seed in seeds}
+        return self._states[run]
 
-    def why_missing(self, config: Config) -> str:
-        return self.states[config.name].reason
+    def by_seed(self, run: Run | None) -> dict[int, Mapping]:
+        """Returns the metrics of a run, by seed, without seeds that are not finished."""
+        states = {} if run is None else self.states(run)
+        return {seed: state.metrics for seed, state in states.items() if state.metrics is not None}
 
-    def estimate(self, config: Config | None, metric: str) -> Estimate | None:
-        metrics = self.metrics(config)
-        return None if metrics is None else METRICS[metric].read(metrics)
+    def metrics(self, run: Run | None) -> Mapping | None:
+        """Returns the metrics of the first finished seed."""
+        return next(iter(self.by_seed(run).values()), None)
 
-    def difference(self, one: Config, other: Config, metric: str) -> Estimate | None:
-        """Returns `one` minus `other`.
+    def why_missing(self, run: Run) -> str:
+        """Returns the state of a run in words: that of a finished seed, if there is one."""
+        states = self.states(run).values()
+        return next((s for s in states if s.metrics is not None), next(iter(states))).reason
 
-        The standard error is that of the paired differences if both runs were evaluated on the same
-        images. The error of log Z is shared by all images of a run, so it is added separately.
+    def estimate(self, run: Run | None, metric: str) -> Estimate | None:
+        """Returns the mean over all finished seeds."""
+        found = [METRICS[metric].read(metrics) for metrics in self.by_seed(run).values()]
+        return mean_over_seeds([estimate for estimate in found if estimate is not None])
+
+    def pairs(self, one: Run, other: Run, metric: str) -> dict[int, tuple[Estimate, Estimate]]:
+        """Returns the numbers of two runs, by seed, for the seeds that both have."""
+        a, b = self.by_seed(one), self.by_seed(other)
+        read = METRICS[metric].read
+        found = {seed: (read(a[seed]), read(b[seed])) for seed in a if seed in b}
+        return {seed: pair for seed, pair in found.items() if None not in pair}
+
+    def difference(self, one: Run, other: Run, metric: str) -> Estimate | None:
+        """Returns `one` minus `other`, the mean over the seeds that both have.
+
+        With one such seed and the same test images, the standard error is that of the differences
+        on each image. The error of log Z is shared by all images of a run, so it is added
+        separately. With several seeds, it is the standard error over seeds. Runs that share no seed
+        are compared by their means over seeds.
         """
+        pairs = self.pairs(one, other, metric)
+        if pairs:
+            found = [self._paired(one.at(s), other.at(s), metric, *pairs[s]) for s in pairs]
+            return mean_over_seeds(found)
         a, b = self.estimate(one, metric), self.estimate(other, metric)
         if a is None or b is None:
             return None
+        return Estimate(a.value - b.value, math.hypot(a.stderr, b.stderr))
+
+    def _paired(self, one, other, metric, a, b):
+        """Returns `a - b`, the numbers of two finished runs, with its error over images."""
         stderr = math.hypot(a.stderr, b.stderr)
-        pair = [self._per_image(config, metric) for config in (one, other)]
-        same = self._images(one) == self._images(other)
-        if same and all(p is not None for p in pair):
+        metrics = [self.by_seed(run)[run.config.seed] for run in (one, other)]
+        same = metrics[0]["images"] == metrics[1]["images"]
+        pair = [self._per_image(run, metric) for run in (one, other)] if same else [None]
+        if all(p is not None for p in pair) and len(pair[0]) == len(pair[1]):
             difference = pair[0] - pair[1]
             spread = float(difference.std(ddof=1) / math.sqrt(len(difference)))
-            stderr = math.hypot(spread, *(self.metrics(c)["stderr_from_z"] for c in (one, other)))
+            stderr = math.hypot(spread, *(m["stderr_from_z"] for m in metrics))
         return Estimate(a.value - b.value, stderr)
 
-    def _per_image(self, config, metric):
-        """Returns the value for each image, `[N]`, or `None` if unknown."""
+    def _per_image(self, run, metric):
+        """Returns the value of each image, `[N]`, or `None` if unknown."""
         if METRICS[metric].per_image is None:
             return None
         name, sign = METRICS[metric].per_image
-        try:
-            return sign * np.load(self.runs / config.name / name)
-        except (OSError, ValueError):
-            return None
+        values = self.source.per_image(run, name)
+        return None if values is None else sign * values
 
-    def _images(self, config):
-        """Returns a key that identifies the test images of a run."""
-        metrics = self.metrics(config)
-        return metrics["images"], metrics["num_test_images"]
+
+def mean_over_seeds(estimates: Sequence[Estimate]) -> Estimate | None:
+    """Returns the mean with its standard error over seeds, or the only estimate as it is."""
+    if len(estimates) < 2:
+        return estimates[0] if estimates else None
+    values = np.array([estimate.value for estimate in estimates])
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))

@@ -6,22 +6,20 @@ Finished runs are reused and interrupted runs resume. A failed run does not stop
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
 import os
 import pathlib
-import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from examples.common import child, command_line, cores, files
+from examples.common import child, command_line, cores, files, locks
 from examples.common.command_line import UserError
 from examples.paper import report, step_time
-from examples.paper.kinds import Figure, Table
-from examples.paper.presets import Preset
+from examples.paper.kinds import Figure
 from examples.paper.results import Results
+from examples.paper.run import Run
+from examples.paper.study import Study
 from examples.vae import datasets, run_directory
 from examples.vae.config import Config
 from examples.vae.run_directory import RunDirectory, State
@@ -32,95 +30,6 @@ LOG_FILE = "log.txt"
 _PATIENCE = 15.0  # seconds that a child has to stop before it is killed
 
 
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """Tables and figures to make, the budget, and the output directory.
-
-    Attributes:
-      tables: Tables to render.
-      figures: Figures to draw.
-      preset: Budget of the runs.
-      out: Output directory. Runs are in `out/runs`.
-      compare_data: Whether existing runs must match the data on this machine. If `False`, finished
-        runs can be shown on a machine without the data.
-    """
-
-    tables: Sequence[Table]
-    figures: Sequence[Figure]
-    preset: Preset
-    out: pathlib.Path
-    compare_data: bool = True
-
-    @property
-    def runs_dir(self) -> pathlib.Path:
-        return self.out / "runs"
-
-    @functools.cached_property
-    def runs(self) -> list[Config]:
-        """All required runs without duplicates, each after the run that it depends on."""
-        wanted = [run for part in (*self.tables, *self.figures) for run in part.runs]
-        with_bases = [r for run in wanted for r in (run.base_config, run) if r is not None]
-        return list(dict.fromkeys(with_bases))
-
-    def directory(self, run: Config) -> RunDirectory:
-        return RunDirectory(self.runs_dir / run.name)
-
-    def config(self, run: Config) -> Config:
-        """Returns the full configuration of a run from the list of experiments."""
-        config = self.preset.of(run)
-        if run.base_config is None:
-            return config
-        base = self.directory(run.base_config)
-        metrics = base.metrics() or {}  # empty until the base run has finished
-        return dataclasses.replace(
-            config, base=str(base.path), base_weights=metrics.get("networks")
-        )
-
-    def images(self, run: Config) -> str | None:
-        """Returns the digest of the data of a run; `None` if not found or not to be compared."""
-        if not self.compare_data:
-            return None
-        try:
-            return datasets.digest(run.dataset)
-        except datasets.DataError:
-            return None
-
-    def state(self, run: Config) -> State:
-        """Returns the state of a run of this study."""
-        return self.directory(run).state(self.config(run), self.images(run))
-
-    def prepare(self, run: Config) -> list[str]:
-        """Writes the configuration of a run and returns the arguments of the command.
-
-        Raises:
-          UserError: The data is not available, or the directory is not writable.
-        """
-        directory = self.directory(run)
-        directory.claim(self.config(run), datasets.digest(run.dataset))
-        return ["--config", str(directory.config_file)]
-
-    def figure_command(self, figure: Figure) -> list[str]:
-        """Returns the module and arguments that draw a figure."""
-        runs = [text for run in figure.runs for text in ("--run", str(self.runs_dir / run.name))]
-        more = self.preset.figures.get(figure.name, ())
-        out = self.out / (f"{figure.name}.png" if figure.runs else figure.name)
-        return [*figure.command, *runs, "--out", str(out), *more]
-
-    def figure_numbers(self, figure: Figure) -> Mapping | None:
-        """Returns the numbers that the figure's command wrote; `None` if missing or out of date."""
-        name = f"{figure.name}.json" if figure.runs else f"{figure.name}/results.json"
-        try:
-            found = json.loads((self.out / name).read_text())
-            made = (self.out / name).stat().st_mtime
-            inputs = [self.directory(run).metrics_file for run in figure.runs]
-            if any(path.stat().st_mtime > made for path in inputs):
-                return None
-        except (OSError, ValueError):
-            return None
-        command = shlex.join(["python", "-m", *self.figure_command(figure)])
-        return found if found.get("command") == command else None
-
-
 @dataclasses.dataclass
 class Task:
     """A process for a training or a figure. It starts after the tasks that it needs."""
@@ -129,7 +38,7 @@ class Task:
     needs: tuple[str, ...]
     directory: pathlib.Path
     log: pathlib.Path
-    run: Config | None = None
+    run: Run | None = None
     figure: Figure | None = None
     log_start: int = 0  # size of the log of earlier attempts, in bytes
 
@@ -139,12 +48,12 @@ def tasks(study: Study) -> list[Task]:
     found = []
     for run in study.runs:
         directory = study.runs_dir / run.name
-        needs = () if run.base_config is None else (run.base_config.name,)
+        needs = () if run.base is None else (run.base.name,)
         found.append(Task(run.name, needs, directory, directory / LOG_FILE, run=run))
     for figure in study.figures:
-        needs = tuple(run.name for run in figure.runs)
-        log = study.out / f"{figure.name}.log"
-        found.append(Task(figure.name, needs, study.out, log, figure=figure))
+        needs = tuple(run.at(study.seed).name for run in figure.runs)
+        name = study.figure_name(figure)
+        found.append(Task(name, needs, study.out, study.out / f"{name}.log", figure=figure))
     return found
 
 
@@ -168,11 +77,24 @@ def environment(
         found["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
         if jobs > len(gpus):  # else one child takes all the memory of a shared GPU
             found.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    elif jobs > 1:
-        threads = str(max(1, cores // jobs))
-        for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-            found.setdefault(name, threads)
+    else:
+        found |= threads(jobs, cores, inherited)
     return found
+
+
+def threads(jobs: int, cores: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Returns the thread settings of one of several children on a CPU; empty for a single child.
+
+    Args:
+      jobs: Number of children that run in parallel.
+      cores: Number of cores of this machine.
+      inherited: Environment, whose thread settings take precedence.
+    """
+    if jobs == 1:
+        return {}
+    share = str(max(1, cores // jobs))
+    names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    return {name: inherited.get(name, share) for name in names}
 
 
 def visible_gpus() -> list[str]:
@@ -194,6 +116,7 @@ class Runner:
         self.total = len(self.pending)
         self.running: dict[int, tuple[Task, subprocess.Popen, float]] = {}  # by slot
         self.done: dict[str, bool] = {}  # by name of the task, whether it succeeded
+        self.waiting: set[str] = set()  # names of tasks that another process runs
         self.gpus = visible_gpus()
         self.cores = cores.available()
 
@@ -203,44 +126,49 @@ class Runner:
             while self.pending or self.running:
                 for task in list(self.pending):
                     free = set(range(self.jobs)) - self.running.keys()
-                    if free and all(name in self.done for name in task.needs):
+                    ready = free and all(name in self.done for name in task.needs)
+                    if ready and self.begin(task, min(free)):
                         self.pending.remove(task)
-                        self.begin(task, min(free))
                 self.collect()
         finally:
             self.stop()
         return all(self.done.values())
 
-    def begin(self, task: Task, slot: int) -> None:
-        """Starts a task, unless it is already finished or cannot run."""
+    def begin(self, task: Task, slot: int) -> bool:
+        """Starts a task, unless it is already finished or cannot run.
+
+        Returns:
+          decided: `False` if another process trains the same run, so that the task has to wait.
+        """
         missing = [name for name in task.needs if not self.done[name]]
         if missing:
-            self.end(task, False, f"not started: it needs {', '.join(missing)}")
-            return
+            return self.end(task, False, f"not started: it needs {', '.join(missing)}")
         said = "started"
         if task.run is not None:
             state = self.study.state(task.run)
             if state.kind == run_directory.FINISHED:
-                self.end(task, True, f"finished before, {_summary(state)}")
-                return
+                return self.end(task, True, f"finished before, {_summary(state)}")
             if state.kind == run_directory.REFUSED:
                 text = f"refused: {state.reason}: name another --out, or delete {task.directory}"
-                self.end(task, False, text)
-                return
+                return self.end(task, False, text)
             if state.kind != run_directory.NOT_RUN:
                 said = f"started again, {state.reason}"
         elif self.study.figure_numbers(task.figure) is not None:
-            self.end(task, True, "drawn before")
-            return
-        try:
-            command = self.command(task)
-        except datasets.DataError as error:
-            message = " ".join(str(error).split())
-            self.record_failure(task, message)
-            self.end(task, False, f"not started: {message}")
-            return
+            return self.end(task, True, "drawn before")
+        return self.start(task, slot, said)
+
+    def start(self, task: Task, slot: int, said: str) -> bool:
+        """Starts the process of a task. Returns `False` if it has to wait for another process."""
+        locked = []
         try:
             task.directory.mkdir(parents=True, exist_ok=True)
+            if task.run is not None:
+                # The child holds the lock as long as it lives. The child of a killed runner needs a
+                # moment to end, and another command may use the same output directory.
+                locked = [locks.take(task.directory)]
+                if locked == [None]:
+                    return self.wait(task)
+            command = self.command(task)
             RunDirectory(task.directory).failure_file.unlink(missing_ok=True)
             with task.log.open("a") as log:
                 task.log_start = log.tell()
@@ -251,14 +179,30 @@ class Runner:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C must reach it only through the runner
+                    pass_fds=locked,
                 )
+        except datasets.DataError as error:
+            message = " ".join(str(error).split())
+            self.record_failure(task, message)
+            return self.end(task, False, f"not started: {message}")
         except OSError as error:
             raise UserError(
                 f"cannot write to {task.directory} ({error.strerror}): free some space there, or "
                 "name another --out."
             ) from error
+        finally:
+            for lock in locked:
+                if lock is not None:
+                    os.close(lock)
         self.running[slot] = task, process, time.monotonic()
         self.say(task, f"{said} (log: {task.log})")
+        return True
+
+    def wait(self, task: Task) -> bool:
+        if task.name not in self.waiting:
+            self.waiting.add(task.name)
+            self.say(task, f"waits for another process that trains in {task.directory}")
+        return False
 
     def command(self, task: Task) -> list[str]:
         """Returns the module and arguments of a task."""
@@ -281,7 +225,7 @@ class Runner:
                 self.end(task, True, f"finished in {took}{summary}")
             else:
                 self.end(task, False, f"failed after {took}: {problem} (log: {task.log})")
-        if self.running:
+        if self.running or self.pending:
             time.sleep(interval)
 
     def problem(self, task: Task, exit_code: int) -> str | None:
@@ -306,9 +250,10 @@ class Runner:
             task.directory.mkdir(parents=True, exist_ok=True)
             files.write_json(RunDirectory(task.directory).failure_file, {"message": message})
 
-    def end(self, task: Task, well: bool, text: str) -> None:
+    def end(self, task: Task, well: bool, text: str) -> bool:
         self.done[task.name] = well
         self.say(task, text)
+        return True
 
     def say(self, task: Task, text: str) -> None:
         print(f"[{len(self.done)}/{self.total}] {task.name}: {text}", flush=True)
@@ -344,8 +289,8 @@ def _summary(state: State) -> str:
 
 def render(study: Study) -> str:
     """Writes the tables and figures of all finished runs and returns their text."""
-    results = Results(study.runs_dir, {run.name: study.state(run) for run in study.runs})
-    head = report.header(study.preset, results)
+    results = Results(study)
+    head = report.header(study.preset, study.tables, results)
     parts = [head]
     try:
         study.out.mkdir(parents=True, exist_ok=True)
@@ -356,11 +301,13 @@ def render(study: Study) -> str:
             (study.out / f"{table.name}.csv").write_text(report.csv_text(table, results))
         for figure in study.figures:
             numbers = study.figure_numbers(figure)
-            text = report.figure_markdown(figure, numbers)
+            name = study.figure_name(figure)
+            where = f"{name}.png" if figure.runs else f"{name}/"
+            text = report.figure_markdown(figure, numbers, where)
             if numbers is not None and not figure.runs:  # its command writes a table, too
-                text += "\n" + (study.out / figure.name / "table.md").read_text()
+                text += "\n" + (study.out / name / "table.md").read_text()
             parts.append(text)
-            (study.out / f"{figure.name}.md").write_text(text)
+            (study.out / f"{name}.md").write_text(text)
         (study.out / "results.md").write_text("\n".join(parts))
     except OSError as error:
         raise UserError(f"cannot write to {study.out} ({error.strerror}).") from error
@@ -370,7 +317,7 @@ def render(study: Study) -> str:
 def dry_run(study: Study, jobs: int) -> None:
     """Prints the runs and their expected durations, from timing a few steps of each kind."""
     costs: dict[Config, step_time.Costs] = {}
-    total = 0.0
+    seconds: dict[Run, float] = {}
     for run in study.runs:
         state = study.state(run)
         if state.kind in (run_directory.FINISHED, run_directory.REFUSED):
@@ -381,18 +328,22 @@ def dry_run(study: Study, jobs: int) -> None:
         if kind not in costs:
             costs[kind] = step_time.measure(kind)
         done = study.directory(run).last_step() or 0
-        left = step_time.seconds(costs[kind], config, steps_done=done)
-        total += left
+        seconds[run] = step_time.seconds(costs[kind], config, steps_done=done)
         print(
-            f"{run.name}: {state.reason}, about {step_time.readable(left)}, "
+            f"{run.name}: {state.reason}, about {step_time.readable(seconds[run])}, "
             f"{1000 * costs[kind].step:.3g} ms a step",
             flush=True,
         )
     for figure in study.figures:
-        print(f"{figure.name}: {'not drawn' if not study.figure_numbers(figure) else 'drawn'}")
+        drawn = "drawn" if study.figure_numbers(figure) else "not drawn"
+        print(f"{study.figure_name(figure)}: {drawn}")
+    total = sum(seconds.values())
     text = f"{len(study.runs)} runs, about {step_time.readable(total)} one after the other"
-    if jobs > 1 and visible_gpus():
-        text += f", {step_time.readable(total / min(jobs, len(visible_gpus())))} with --jobs {jobs}"
+    if jobs > 1:
+        at_a_time = min(jobs, len(visible_gpus()) or cores.available())
+        chains = [seconds[run] + seconds.get(run.base, 0.0) for run in seconds]
+        parallel = max([total / at_a_time, *chains])
+        text += f", {step_time.readable(parallel)} with --jobs {jobs}"
     print(f"{text}. Times are those of a machine as busy as it was just now.")
 
 

@@ -24,16 +24,25 @@ def on_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def build(config: Config, *, jit_compile: bool | None = None) -> models.LatentVariableModel:
+def gpu_names() -> list[str]:
+    """Returns the model names of the GPUs that TensorFlow sees."""
+    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    return [found.get("device_name", "unknown") for found in details]
+
+
+def build(
+    config: Config, *, schedule: Schedule | None = None, jit_compile: bool | None = None
+) -> models.LatentVariableModel:
     """Returns the untrained, compiled model of a configuration.
 
     Args:
       config: Configuration of the run.
+      schedule: Training recipe in place of that of the configuration.
       jit_compile: Whether XLA compiles the training step. `None` compiles only on a GPU, because
         XLA halves the speed on a CPU.
     """
     keras.utils.set_random_seed(config.seed)
-    schedule = Schedule.of(config)
+    schedule = schedule or Schedule.of(config)
 
     def make_prior(part):
         if config.resamples_images:
@@ -43,14 +52,14 @@ def build(config: Config, *, jit_compile: bool | None = None) -> models.LatentVa
     model = getattr(models, MODELS[config.model].class_name)(
         make_prior,
         num_latents=config.num_latents,
-        kl_weight=schedule.kl_weight,
+        schedule=schedule,
         seed=config.seed,
     )
     if config.post_hoc:
         for network in networks(model):
             network.trainable = False
     model.compile(
-        optimizer=FusedAdam(schedule.learning_rate()),
+        optimizer=schedule.optimizer(FusedAdam),
         steps_per_execution=math.gcd(MOST_STEPS_PER_CALL, config.steps),
         jit_compile=on_gpu() if jit_compile is None else jit_compile,
     )

@@ -44,6 +44,10 @@ MODELS: Mapping[str, Architecture] = {
 }
 
 
+# "auto" is "paper" from 10^6 steps on, and "short" below. See `examples.vae.schedule`.
+SCHEDULES = ("auto", "short", "paper")
+
+
 @dataclasses.dataclass(frozen=True)
 class PriorConfig:
     """A prior and its settings.
@@ -108,6 +112,7 @@ class Config:
       num_latents: Number of dimensions of each latent.
       batch_size: Number of images in each step.
       seed: Seed for weights, batches and noise.
+      schedule: Training recipe, one of `SCHEDULES`.
       post_hoc: Whether only the prior is trained, with the fixed networks of another run.
       base: Directory of the run to copy weights from: those of the networks if `post_hoc`,
         otherwise all. `None` for new weights.
@@ -123,6 +128,7 @@ class Config:
     num_latents: int = 50
     batch_size: int = 128
     seed: int = 0
+    schedule: str = "auto"
     post_hoc: bool = False
     base: str | None = None
     base_weights: str | None = None
@@ -134,6 +140,7 @@ class Config:
             ("dataset", self.dataset, DATASETS),
             ("model", self.model, MODELS),
             ("prior", self.prior.name, PRIORS),
+            ("schedule", self.schedule, SCHEDULES),
         ):
             if value not in known:
                 raise UserError(f"unknown --{option} {value!r}: choose from {', '.join(known)}.")
@@ -159,6 +166,11 @@ class Config:
     def is_resampled(self) -> bool:
         """Whether the prior is resampled, with an acceptance function a and a normalizer Z."""
         return PRIORS[self.prior.name].is_resampled
+
+    @property
+    def follows_paper(self) -> bool:
+        """Whether training follows the paper's schedule and gradient."""
+        return self.schedule == "paper" or (self.schedule == "auto" and self.steps >= 10**6)
 
     @property
     def stops_early(self) -> bool:
@@ -191,6 +203,7 @@ class Config:
             parts.append("a" + "-".join(map(str, prior.accept_units)))
         parts += [f"T{prior.T or 'inf'}"] if prior.T != PriorConfig.T else []
         parts += [f"d{self.num_latents}"] if self.num_latents != Config.num_latents else []
+        parts += [f"{self.schedule}-schedule"] if self.schedule != Config.schedule else []
         parts += ["post-hoc"] if self.post_hoc else []
         return "-".join(parts)
 

@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args.out or found.directory.path,
         evaluation=evaluation_of(args),
         command=command_line.as_typed(MODULE, arguments),
+        training_seconds=found.directory.training_seconds,
         progress=not args.quiet,
     )
 

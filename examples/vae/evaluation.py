@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+import time
 from collections.abc import Sequence
 
 import keras
@@ -18,10 +19,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
-from examples.common import cores, files, image_grid, revision
+from examples.common import cores, files, image_grid, machine, revision
 from examples.common.command_line import UserError
 from examples.vae import batches, datasets, models, priors
-from examples.vae.build import networks_digest
+from examples.vae.build import gpu_names, networks_digest
 from examples.vae.config import Config, Evaluation
 from examples.vae.run_directory import RunDirectory, evaluation_of
 
@@ -208,6 +209,7 @@ def evaluate(
     *,
     evaluation: Evaluation,
     command: str,
+    training_seconds: float | None = None,
     progress: bool = True,
 ) -> dict:
     """Evaluates a trained model and writes `metrics.json` and the pictures.
@@ -219,6 +221,7 @@ def evaluate(
       directory: Output directory, which need not be the directory of the run.
       evaluation: Settings of the evaluation.
       command: Command line of the user, stored with the metrics.
+      training_seconds: Time that the training took, stored with the metrics.
       progress: Whether to show progress bars.
 
     Returns:
@@ -227,6 +230,7 @@ def evaluate(
     Raises:
       UserError: The directory has metrics of a more thorough evaluation of the same weights.
     """
+    began = time.monotonic()
     steps = int(model.optimizer.iterations)
     check_not_fuller(directory, evaluation, steps)
     some = dataclasses.replace(images, test=datasets.spread(images.test, evaluation.test_images))
@@ -248,6 +252,9 @@ def evaluate(
         "config": {**config.to_json(), **config.identity()},
         "command": command,
         "revision": revision.revision(),
+        "machine": {**machine.describe(), "gpus": gpu_names()},
+        "training_seconds": training_seconds,
+        "evaluation_seconds": round(time.monotonic() - began, 1),
         "versions": {m.__name__: m.__version__ for m in (tfp_lars, tf, tfp, keras, np)},
     }
     pictures = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
+from examples.vae.schedule import Schedule
 
 tfd = tfp.distributions
 layers = keras.layers
@@ -50,6 +52,32 @@ def apply(network: Callable, h: tf.Tensor) -> tf.Tensor:
     return tf.reshape(out, tf.concat([tf.shape(h)[:-1], [out.shape[-1]]], 0))
 
 
+def noise(
+    q: tfd.Distribution, num_samples: int, seed: tf.Tensor, antithetic: bool = False
+) -> tf.Tensor:
+    """Returns standard normal noise for draws of `q`, `[num_samples] + batch + event`.
+
+    Antithetic noise is symmetric: the second half of the draws has the negative noise of the first.
+    """
+    num = num_samples // 2 if antithetic else num_samples
+    shape = tf.concat([[num], q.batch_shape_tensor(), q.event_shape_tensor()], 0)
+    drawn = tf.random.stateless_normal(shape, seed)
+    return tf.concat([drawn, -drawn], 0) if antithetic else drawn
+
+
+def draw(q: tfd.Distribution, noise: tf.Tensor) -> tf.Tensor:
+    """Returns draws of a diagonal Normal from standard normal noise."""
+    return q.distribution.loc + q.distribution.scale * noise
+
+
+def log_density(q: tfd.Distribution, z: tf.Tensor, path_gradient: bool) -> tf.Tensor:
+    """Returns `q.log_prob(z)`. `path_gradient` holds the parameters of `q` constant in it."""
+    if path_gradient:
+        loc, scale = (tf.stop_gradient(x) for x in (q.distribution.loc, q.distribution.scale))
+        q = tfd.Independent(tfd.Normal(loc, scale), 1)
+    return q.log_prob(z)
+
+
 class LatentVariableModel(keras.Model):
     """Base class of the VAEs, with the evidence lower bound for training and evaluation.
 
@@ -58,7 +86,7 @@ class LatentVariableModel(keras.Model):
     Args:
       make_prior: Function that maps this model's `encode_top` to the prior over the topmost latent.
       num_latents: Number of dimensions of each latent.
-      kl_weight: Function that maps the step to the weight of the KL term; `None` for a weight of 1.
+      schedule: Weight of the KL term, T and how latents are drawn in each training step.
       seed: Seed for the noise. The noise of step `i` depends only on `seed` and `i`, so a resumed
         training repeats the uninterrupted one.
     """
@@ -68,13 +96,13 @@ class LatentVariableModel(keras.Model):
         make_prior: Callable[[Callable], tfd.Distribution],
         *,
         num_latents: int = 50,
-        kl_weight: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        schedule: Schedule | None = None,
         seed: int = 0,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.num_latents = num_latents
-        self.kl_weight = kl_weight or (lambda step: 1.0)
+        self.schedule = schedule or Schedule()
         self.seed = seed
         self.build_networks()
         # One pass creates all weights, so a prior can use the encoder.
@@ -95,8 +123,24 @@ class LatentVariableModel(keras.Model):
         """Returns q(z_top | x), batch shape `[N]`, event shape `[d]`, for images `[N, 28, 28]`."""
         raise NotImplementedError
 
-    def infer(self, x: tf.Tensor, num_samples: int, seed: tf.Tensor):
+    def infer(
+        self,
+        x: tf.Tensor,
+        num_samples: int,
+        seed: tf.Tensor,
+        *,
+        antithetic: bool = False,
+        path_gradient: bool = False,
+    ):
         """Draws latents from the encoder.
+
+        Args:
+          x: Images `[N, 28, 28]`.
+          num_samples: Number of draws for each image.
+          seed: Stateless seed.
+          antithetic: Whether draws are pairs with opposite noise. Needs an even `num_samples`.
+          path_gradient: Whether to hold the parameters of the encoder constant in the log
+            densities. Their gradient then goes through the draws alone.
 
         Returns:
           latents: List of tensors `[num_samples, N, d]`, topmost first.
@@ -129,6 +173,8 @@ class LatentVariableModel(keras.Model):
         seed: tf.Tensor,
         prior: tfd.Distribution | None = None,
         training: bool | None = None,
+        prior_kwargs: Mapping[str, Any] | None = None,
+        **draws: bool,
     ) -> Terms:
         """Returns the parts of the bound, and the topmost latent, for images `[N, 28, 28]`.
 
@@ -141,10 +187,12 @@ class LatentVariableModel(keras.Model):
           prior: Prior with a fixed log Z, for evaluation; `None` for the model's own prior.
           training: Whether the model's own prior updates its average of Z. `None` for the value set
             by Keras, and for `True` outside of Keras.
+          prior_kwargs: Arguments for the `log_prob` of the model's own prior, such as `T`.
+          **draws: Passed to `infer`: `antithetic`, `path_gradient`.
         """
-        latents, log_qs = self.infer(x, num_samples, seed)
+        latents, log_qs = self.infer(x, num_samples, seed, **draws)
         if prior is None:
-            log_p = self.log_own_prior(latents[0], x, log_qs[0], training)
+            log_p = self.log_own_prior(latents[0], x, log_qs[0], training, **(prior_kwargs or {}))
         else:
             log_p = self.log_prior(prior, latents[0], x)
         logits = self.decode(latents)
@@ -153,21 +201,24 @@ class LatentVariableModel(keras.Model):
         kl = tf.add_n(log_qs) - log_p - self.log_lower(latents)
         return {"recons": recons, "kl": kl, "top": latents[0]}
 
-    def log_prior(self, prior: tfd.Distribution, top: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-        """Returns the log density of the topmost latent under a prior with a fixed log Z.
+    def log_prior(
+        self, prior: tfd.Distribution, top: tf.Tensor, x: tf.Tensor, **kwargs
+    ) -> tf.Tensor:
+        """Returns the log density of the topmost latent under a prior, mostly with a fixed log Z.
 
         Args:
           prior: Prior of the same type as the model's own.
           top: Topmost latent, `[S, N, d]`.
           x: Images `[N, 28, 28]`.
+          **kwargs: Arguments for the prior, such as `T`.
 
         Returns:
           log_p: Log density, `[S, N]`.
         """
-        return prior.log_prob(top)
+        return prior.log_prob(top, **kwargs)
 
     def log_own_prior(
-        self, top: tf.Tensor, x: tf.Tensor, log_q: tf.Tensor, training: bool | None
+        self, top: tf.Tensor, x: tf.Tensor, log_q: tf.Tensor, training: bool | None, **kwargs
     ) -> tf.Tensor:
         """Returns the log density of the topmost latent under the model's own prior, `[S, N]`.
 
@@ -177,23 +228,35 @@ class LatentVariableModel(keras.Model):
           log_q: Log density of `top` under the encoder, `[S, N]`. It adds the encoder's samples to
             the estimate of Z, which lowers its variance.
           training: Whether the prior updates its average of Z, as for `terms`.
+          **kwargs: Arguments for the prior, such as `T`.
         """
-        more = {"target_log_prob": log_q} if isinstance(self.prior, tfp_lars.Resampled) else {}
-        return self.prior_layer(top, training=training, **more)
+        if isinstance(self.prior, tfp_lars.Resampled):
+            kwargs["target_log_prob"] = log_q
+        return self.prior_layer(top, training=training, **kwargs)
 
     def call(self, x, training=None):
-        """Returns the parts of the bound for one draw of the latents, `[N]` each."""
+        """Returns the parts of the bound, as means over the draws of the latents, `[N]` each."""
         step = tf.cast(self.optimizer.iterations, tf.int32)
         seed = tf.random.fold_in(tf.constant([self.seed, 1]), step)
-        terms = self.terms(x, 1, seed, training=training)
-        return {name: terms[name][0] for name in ("recons", "kl")}
+        schedule = self.schedule
+        terms = self.terms(
+            x,
+            schedule.num_draws,
+            seed,
+            training=training,
+            # Outside of training, the prior has its own T.
+            prior_kwargs={"T": schedule.growth(step)} if training and schedule.growth else None,
+            antithetic=schedule.num_draws > 1,
+            path_gradient=schedule.path_gradient,
+        )
+        return {name: tf.reduce_mean(terms[name], axis=0) for name in ("recons", "kl")}
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Returns the negative bound, with the KL term weighted by the warm-up."""
         recons, kl = (tf.reduce_mean(y_pred[name]) for name in ("recons", "kl"))
         for tracker, value in zip(self.trackers, (recons - kl, kl, recons), strict=True):
             tracker.update_state(value)
-        return -recons + self.kl_weight(self.optimizer.iterations) * kl
+        return -recons + self.schedule.kl_weight(self.optimizer.iterations) * kl
 
     def decode_prior(self, top: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Returns pixel probabilities, `[N, 28, 28]`, for draws `[N, d]` from the prior."""
@@ -216,10 +279,10 @@ class VAE(LatentVariableModel):
     def encode_top(self, x):
         return self.head.distribution(self.encoder(tf.reshape(x, [-1, PIXELS])))
 
-    def infer(self, x, num_samples, seed):
+    def infer(self, x, num_samples, seed, *, antithetic=False, path_gradient=False):
         q = self.encode_top(x)
-        z = q.sample(num_samples, seed=seed)
-        return [z], [q.log_prob(z)]
+        z = draw(q, noise(q, num_samples, seed, antithetic))
+        return [z], [log_density(q, z, path_gradient)]
 
     def log_lower(self, latents):
         return tf.zeros(tf.shape(latents[0])[:-1])
@@ -263,14 +326,15 @@ class OutputVAE(VAE):
             self.latent_prior, self.encode_top, self.likelihood, networks=()
         )
 
-    def log_prior(self, prior, top, x):
-        return self.latent_prior.log_prob(top) + prior.log_ratio(tf.reshape(x, [-1, PIXELS]))
+    def log_prior(self, prior, top, x, **kwargs):
+        log_ratio = prior.log_ratio(tf.reshape(x, [-1, PIXELS]), **kwargs)
+        return self.latent_prior.log_prob(top) + log_ratio
 
-    def log_own_prior(self, top, x, log_q, training):
+    def log_own_prior(self, top, x, log_q, training, **kwargs):
         # `prior_layer` calls `log_prob`, not `log_ratio`, so the average of Z is held here.
         held = self.prior.held() if training is False else contextlib.nullcontext()
         with held:
-            return self.log_prior(self.prior, top, x)
+            return self.log_prior(self.prior, top, x, **kwargs)
 
     def sample_means(self, n):
         # Resample latents and images jointly, with an acceptance function of the images alone.
@@ -321,17 +385,18 @@ class HVAE(LatentVariableModel):
     def encode_top(self, x):
         return self.head_2.distribution(self.image_features(x)[0])
 
-    def infer(self, x, num_samples, seed):
+    def infer(self, x, num_samples, seed, *, antithetic=False, path_gradient=False):
         seeds = tf.random.split(seed, 2)
         features_2, features_1 = self.image_features(x)
         q2 = self.head_2.distribution(features_2)
-        z2 = q2.sample(num_samples, seed=seeds[0])
+        z2 = draw(q2, noise(q2, num_samples, seeds[0], antithetic))
         of_z2 = apply(self.encoder_1_of_z2, z2)
         of_x = tf.broadcast_to(features_1, tf.concat([[num_samples], tf.shape(features_1)], 0))
         h = apply(self.encoder_1, tf.concat([of_x, of_z2], axis=-1))
         q1 = self.head_1.distribution(h)
-        z1 = q1.sample(seed=seeds[1])
-        return [z2, z1], [q2.log_prob(z2), q1.log_prob(z1)]
+        z1 = draw(q1, noise(q2, num_samples, seeds[1], antithetic))
+        # Given z2, the held-out part of q1's gradient is 0 in expectation, also with respect to z2.
+        return [z2, z1], [log_density(q, z, path_gradient) for q, z in ((q2, z2), (q1, z1))]
 
     def lower_prior(self, z2):
         return self.prior_head_1.distribution(apply(self.prior_1, z2))

@@ -54,6 +54,19 @@ class RunDirectory:
     def failure_file(self) -> pathlib.Path:
         return self.path / "failure.json"
 
+    @property
+    def training_seconds(self) -> float:
+        """Time spent on training up to the last checkpoint, over all resumptions."""
+        return (_read(self._timing_file) or {}).get("training_seconds", 0.0)
+
+    @training_seconds.setter
+    def training_seconds(self, seconds: float) -> None:
+        files.write_json(self._timing_file, {"training_seconds": round(seconds, 1)})
+
+    @property
+    def _timing_file(self) -> pathlib.Path:
+        return self.path / "timing.json"
+
     def claim(self, config: Config, images: str) -> None:
         """Assigns the directory to a configuration, or raises if it belongs to another one.
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from examples.common import command_line, cores, files
 from examples.common.command_line import UserError, positive, truncation, units
-from examples.vae.config import MODELS, Config, PriorConfig
+from examples.vae.config import MODELS, SCHEDULES, Config, PriorConfig
 from examples.vae.datasets import DATASETS
 from examples.vae.evaluate import add_evaluation, evaluation_of
 from examples.vae.priors import PRIORS
@@ -30,6 +30,11 @@ _CONFIG = {
     "model": {"choices": MODELS, "help": "architecture"},
     "steps": {"type": positive, "help": "optimizer steps; the paper's are 10^7"},
     "seed": {"type": int, "help": "seed for weights, batches and noise"},
+    "schedule": {
+        "choices": SCHEDULES,
+        "help": "training recipe: the paper's, or one for fewer than 10^6 steps; auto chooses by "
+        "the number of steps",
+    },
     "num_latents": {"option": "latents", "type": positive, "help": "dimensions of each latent"},
     "batch_size": {"type": positive, "help": "images for each step"},
     "checkpoint_every": {"type": positive, "help": "steps between checkpoints"},
@@ -182,6 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             directory.path,
             evaluation=config.evaluation,
             command=command_line.as_typed(MODULE, arguments),
+            training_seconds=directory.training_seconds,
             progress=not args.quiet,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 
 import keras
 import numpy as np
@@ -23,6 +24,7 @@ class Keeper(keras.callbacks.Callback):
     def __init__(self, run: RunDirectory, manager: tf.train.CheckpointManager):
         super().__init__()
         self.run, self.manager = run, manager
+        self.began = time.monotonic() - run.training_seconds
         with checkpoints.explained(run.path):
             self.writer = tf.summary.create_file_writer(str(run.path / "tensorboard"))
 
@@ -39,6 +41,7 @@ class Keeper(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         with checkpoints.explained(self.run.path):
             self.manager.save(checkpoint_number=int(self.model.optimizer.iterations))
+            self.run.training_seconds = time.monotonic() - self.began
             step = int(self.model.optimizer.iterations)
             with self.writer.as_default(step=step):
                 for name, value in {**logs, **prior_scalars(self.model)}.items():

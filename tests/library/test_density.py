@@ -2,6 +2,7 @@
 
 import itertools
 
+import mpmath
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -76,6 +77,63 @@ def test_values_and_gradients_are_finite_over_the_promised_range(T, dtype):
     for fn in (value_and_gradients, tf.function(value_and_gradients)):
         for x in fn(logits, log_z):
             assert np.all(np.isfinite(x))
+
+
+def value_and_gradients(log_accept, log_z, T):
+    with tf.GradientTape() as tape:
+        tape.watch([log_accept, log_z])
+        value = density.log_ratio(log_accept, log_z, T)
+    return value, *tape.gradient(value, [log_accept, log_z], unconnected_gradients="zero")
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.float32, tf.float64])
+@pytest.mark.parametrize("T", [1, 2, 3, 100, 10**6, None])
+def test_truncation_as_a_tensor_equals_the_number(T, dtype):
+    if T is None and dtype.is_integer:
+        pytest.skip("an integer cannot be infinite")
+    log_accept = tf.constant([-50.0, -2.0, 0.0, -np.inf], tf.float64)
+    log_z = tf.constant(np.log([1e-9, 0.3, 1.0, 0.01]), tf.float64)
+    tensor = tf.constant(np.inf if T is None else T, dtype)
+    expected = value_and_gradients(log_accept, log_z, T)
+    for fn in (value_and_gradients, tf.function(value_and_gradients)):
+        for x, y in zip(fn(log_accept, log_z, tensor), expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("T", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("z", [1e-12, 1e-9, 1e-6, 1e-3, 0.5])
+@pytest.mark.parametrize("log_accept", [-30.0, -1.0, 0.0])
+def test_float32_holds_for_large_truncations(T, z, log_accept):
+    """Values and gradients against the formula, evaluated with 60 digits."""
+    with mpmath.workdps(60):
+        # The inputs as float32 rounds them.
+        log_z = mpmath.mpf(float(np.float32(np.log(z))))
+        a, tests = mpmath.exp(mpmath.mpf(log_accept)), mpmath.mpf(int(T)) - 1
+
+        def ratio(log_a, log_z):
+            Z = mpmath.exp(log_z)
+            alpha = (1 - Z) ** tests
+            return mpmath.log(mpmath.exp(log_a) * (1 - alpha) / Z + alpha)
+
+        log_a = mpmath.log(a)
+        expected = float(ratio(log_a, log_z))
+        by_accept = float(mpmath.diff(lambda x: ratio(x, log_z), log_a))
+        by_z = float(mpmath.diff(lambda x: ratio(log_a, x), log_z))
+    actual = value_and_gradients(
+        tf.constant(log_accept), tf.constant(np.float32(np.log(z))), tf.constant(T)
+    )
+    # log Z up to 28 has an absolute error of 2e-6 in float32, which (T - 1) * Z multiplies.
+    np.testing.assert_allclose(actual[0], expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual[1], by_accept, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(actual[2], by_z, rtol=1e-4, atol=1e-6)
+
+
+def test_truncation_between_two_integers_lies_between_their_densities():
+    log_accept, log_z = tf.constant([-1.0]), tf.math.log(tf.constant([0.2]))
+    values = [
+        float(density.log_ratio(log_accept, log_z, tf.constant(T))[0]) for T in (4.0, 4.5, 5.0)
+    ]
+    assert values[0] < values[1] < values[2]
 
 
 @pytest.mark.parametrize("T", [2, 3, 50])

@@ -49,7 +49,8 @@ LAYERS = {
     "_proposal_draws": {"_compat"},
     "_run_sampler": {"_compat", "_proposal_draws", "_traced_once", "sampler"},
     "acceptance": {*BASE, "ownership"},
-    "proposals": {*BASE, "ownership"},
+    "_describable": set(),
+    "proposals": {*BASE, "_describable", "ownership"},
     "normalizer": {*BASE, "_proposal_draws", "_traced_once", "density"},
     "resampled": {
         *BASE,
@@ -62,7 +63,35 @@ LAYERS = {
         "normalizer",
         "ownership",
     },
-    "keras_layer": {"normalizer", "ownership"},
+    "_description": {"_describable", "normalizer", "resampled"},
+    "keras_layer": {"_description", "normalizer", "ownership"},
+    "saving": {"_description"},
+    "_plotting": set(),
+    "_fit_samples": set(),
+    "_fit_evaluation": {"_compat", "_nested", "normalizer", "resampled"},
+    "_fit_training": {"_fit_samples", "resampled"},
+    "_fit_figures": {"_plotting"},
+    "_fit_result": {"_fit_figures", "resampled"},
+    "tradeoff": {
+        "_arguments",
+        "_fit_evaluation",
+        "_fit_result",
+        "_fit_samples",
+        "_plotting",
+        "density",
+        "normalizer",
+        "resampled",
+    },
+    "fit": {
+        "_arguments",
+        "_fit_evaluation",
+        "_fit_result",
+        "_fit_samples",
+        "_fit_training",
+        "_seeds",
+        "ownership",
+        "resampled",
+    },
 }
 
 
@@ -202,7 +231,8 @@ def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path)
     shutil.copytree(ROOT / "tests", source / "tests")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
+    # `-I`: pip would take a checkout in PYTHONPATH for an installed package.
+    pip = ["-I", "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run(
         [sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, source], check=True
     )

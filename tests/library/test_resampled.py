@@ -138,6 +138,62 @@ def test_log_ratio_has_sample_and_batch_shape():
     assert dist.log_ratio(0.3).shape == [2]
 
 
+def log_prob_and_slope(log_prob):
+    """Returns values and a gradient of `log_prob(dist, **kwargs)` at the second update of Z."""
+    slope = tf.Variable(1.3)
+    dist = Resampled(
+        tfd.Normal(0.0, 1.0),
+        lambda z: tf.sigmoid(slope * z - 1.0),
+        T=7,
+        normalizer=MovingAverage(64, seed=1),
+    )
+    target = tfd.Normal(1.0, 0.5).log_prob(Z)
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            value = log_prob(dist, target_log_prob=target)
+    return value, tape.gradient(value, slope, unconnected_gradients="zero")
+
+
+@pytest.mark.parametrize("T", [1, 2, 100, 10**6, None])
+@pytest.mark.parametrize("kind", ["number", "tensor", "variable", "graph"])
+def test_log_prob_at_another_truncation_is_that_of_a_copy(T, kind):
+    real = tf.constant(np.inf if T is None else T, tf.float32)
+    given = {"number": T, "tensor": real, "graph": real, "variable": tf.Variable(real)}[kind]
+
+    def log_prob(dist, **kwargs):
+        def call(T):
+            return dist.log_prob(Z, T=T, **kwargs)
+
+        return (tf.function(call) if kind == "graph" else call)(given)
+
+    actual = log_prob_and_slope(log_prob)
+    expected = log_prob_and_slope(lambda dist, **kwargs: dist.copy(T=T).log_prob(Z, **kwargs))
+    for x, y in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_truncation_of_a_call_reaches_the_ratio_and_tfp_wrappers():
+    dist = make(T=5, normalizer=np.log(0.3))
+    T = tf.constant(3.0)
+    expected = make(T=3, normalizer=np.log(0.3))
+    np.testing.assert_allclose(dist.log_ratio(Z, T=T), expected.log_ratio(Z), rtol=1e-6)
+    np.testing.assert_allclose(dist.prob(Z, T=T), expected.prob(Z), rtol=1e-6)
+    np.testing.assert_allclose(
+        tfd.Independent(dist.copy(proposal=tfd.Normal([0.0], 1.0), normalizer=np.log(0.3)), 1)
+        .log_prob(Z[:, None], T=T),
+        expected.log_prob(Z),
+        rtol=1e-6,
+    )  # fmt: skip
+
+
+def test_graphs_check_a_truncation_that_is_a_tensor_when_asked_to():
+    dist = make(T=5, normalizer=np.log(0.3), validate_args=True)
+    call = tf.function(lambda T: dist.log_prob(Z, T=T))
+    assert np.all(np.isfinite(call(tf.constant(1.0))))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`T` must be at least 1"):
+        call(tf.constant(0.5))
+
+
 def test_unknown_arguments_of_log_prob_go_to_the_proposal():
     class Tempered(tfd.Normal):
         def _log_prob(self, z, power=1.0):
@@ -459,6 +515,36 @@ BAD_CALLS = {
         gentle,
         TypeError,
         "`T` must be an integer.*got 2.5",
+    ),
+    "log_prob(T=0)": (
+        lambda d: d.log_prob(Z, T=0),
+        gentle,
+        ValueError,
+        "`T` must be an integer.*got 0",
+    ),
+    "log_prob(T=a tensor below 1)": (
+        lambda d: d.log_prob(Z, T=tf.constant(0.5)),
+        gentle,
+        ValueError,
+        "`T` must be at least 1; got .*0.5",
+    ),
+    "log_prob(T=NaN)": (
+        lambda d: d.log_prob(Z, T=tf.constant(np.nan)),
+        gentle,
+        ValueError,
+        "`T` must be at least 1; got .*nan",
+    ),
+    "log_prob(T=a vector)": (
+        lambda d: d.log_prob(Z, T=tf.constant([2, 3, 4])),
+        gentle,
+        ValueError,
+        r"`T` as a tensor must be .* of shape \[\]; got shape \(3,\)",
+    ),
+    "log_prob(T=a boolean tensor)": (
+        lambda d: d.log_prob(Z, T=tf.constant(True)),
+        gentle,
+        TypeError,
+        "`T` as a tensor must be a real number or an integer.*got type bool",
     ),
     "target_log_prob of the wrong shape": (
         lambda d: d.log_prob(Z, target_log_prob=tf.zeros([3, 2])),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfp_lars._arguments import is_real_number
+from tfp_lars.normalizer.estimate import LogNormalizer
 from tfp_lars.normalizer.fixed import FixedNormalizer
 from tfp_lars.normalizer.moving_average import MovingAverage
 from tfp_lars.normalizer.protocol import Normalizer
 
-__all__ = ["as_normalizer", "check_estimate", "check_outside_of_functions"]
+__all__ = ["as_normalizer", "check_estimate", "check_outside_of_functions", "if_still_valid"]
 
 
 def as_normalizer(normalizer: Any) -> Normalizer:
@@ -38,3 +40,13 @@ def check_estimate(estimate: Any) -> None:
             f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
             f"that many proposals, write `freeze(num_samples={int(estimate)})`."
         )
+
+
+def if_still_valid(estimate: LogNormalizer | None, log_z: Any) -> LogNormalizer | None:
+    """Returns the estimate if `log_z`, a tensor or variable, still has its value, else `None`."""
+    if estimate is None:
+        return None
+    with tf.init_scope():
+        value = tf.get_static_value(tf.convert_to_tensor(log_z))
+    expected = np.asarray(estimate.log_z, value.dtype)
+    return estimate if np.array_equal(value, expected) else None

@@ -15,7 +15,7 @@ from tfp_lars import _arguments, _compat, _seeds
 from tfp_lars.density import log_add_exp
 from tfp_lars.normalizer.protocol import Normalizer
 
-__all__ = ["MovingAverage", "hold_while", "moving_averages"]
+__all__ = ["MovingAverage", "all_held", "hold_while", "moving_averages"]
 
 
 class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
@@ -316,6 +316,15 @@ def hold_while(held: bool) -> Iterator[None]:
 def moving_averages(module: tf.Module) -> list[MovingAverage]:
     """Returns all moving averages in a module and its submodules."""
     return [m for m in (module, *module.submodules) if isinstance(m, MovingAverage)]
+
+
+@contextlib.contextmanager
+def all_held(module: tf.Module) -> Iterator[None]:
+    """Holds all moving averages in a module and its submodules within a `with` block."""
+    with contextlib.ExitStack() as stack:
+        for average in moving_averages(module):
+            stack.enter_context(average.held())
+        yield
 
 
 def _counter(value: Any, name: str) -> tf.Variable:

@@ -13,6 +13,7 @@ import pytest
 from examples.common import command_line
 from examples.paper import command as paper
 from examples.paper.figures import command as figures
+from examples.paper.store import command as store
 from examples.toy_2d import command as toy_2d
 from examples.vae import evaluate, train
 
@@ -26,6 +27,9 @@ COMMANDS = {
     "examples.paper.figures": (figures, []),
     "examples.paper.figures ranked": (figures, ["ranked"]),
     "examples.paper.figures z_trace": (figures, ["z_trace"]),
+    "examples.paper.store": (store, []),
+    "examples.paper.store add": (store, ["add"]),
+    "examples.paper.store render": (store, ["render"]),
 }
 
 
@@ -85,6 +89,7 @@ def test_defaults_that_a_configuration_has_are_shown_as_one_would_type_them():
         (["examples.toy_2d", "--out", "x", "--T", "0"], "--T: must be at least 1, got 0"),
         (["examples.paper", "table10", "--preset", "smoke", "--out", "x"], "unknown table"),
         (["examples.paper.figures", "ranked", "--run", "x", "--out", "x"], "must end in .png"),
+        (["examples.paper.store", "add", "nowhere"], "nowhere holds no runs"),
     ],
 )
 def test_wrong_argument_is_told_in_one_line_before_tensorflow_is_imported(

@@ -12,7 +12,7 @@ from examples.paper.findings import Finding, Lower, Same
 from examples.paper.kinds import Row, Table
 from examples.paper.presets import Preset
 from examples.paper.results import Results
-from examples.paper.runner import Study
+from examples.paper.study import Study
 from examples.vae.config import Evaluation
 
 IMAGES = "1234"  # digest of the data
@@ -46,7 +46,9 @@ TABLE = Table(
 
 
 def study(out, rows=TABLE.rows, preset=TINY, **kwargs):
-    table = Table(TABLE.name, TABLE.title, TABLE.metrics, tuple(rows), TABLE.findings)
+    labels = {row.label for row in rows}
+    findings = [f for f in TABLE.findings if all(labels >= set(c.labels) for c in f.checks)]
+    table = Table(TABLE.name, TABLE.title, TABLE.metrics, tuple(rows), tuple(findings))
     return Study([table], [], preset, pathlib.Path(out), **kwargs)
 
 
@@ -55,9 +57,10 @@ def finish(made, run, *, nll=90.0, nlls=None, z=None, log_z_stderr=0.0, recons=-
     path = made.runs_dir / run.name
     path.mkdir(parents=True, exist_ok=True)
     config = made.config(run)
-    if run.post_hoc:
-        base_weights = f"networks of {run.base_config.name}"
+    if run.config.post_hoc:
+        base_weights = f"networks of {run.base.name}"
         config = dataclasses.replace(config, base_weights=base_weights)
+    evaluation = dataclasses.asdict(config.evaluation)
     config = {**config.to_json(), **config.identity()}
     nlls = np.full(50, nll) + np.linspace(-1, 1, 50) if nlls is None else nlls
     spread = nlls.std(ddof=1) / math.sqrt(len(nlls))
@@ -74,13 +77,20 @@ def finish(made, run, *, nll=90.0, nlls=None, z=None, log_z_stderr=0.0, recons=-
         "recons_stderr": 0.1,
         "z": z,
         "log_z_stderr": None if z is None else log_z_stderr,
-        "steps": made.preset.steps,
+        "steps": config["steps"],
         "stderr_from_z": log_z_stderr,
-        **dataclasses.asdict(made.preset.evaluation),
+        "expected_attempts": None if z is None else 1.0 / z,
+        "num_parameters": 1000,
+        **evaluation,
         "num_test_images": len(nlls),
-        "networks": f"networks of {(run.base_config or run).name}",
+        "networks": f"networks of {(run.base or run).name}",
         "images": IMAGES,
+        "data": f"files in {made.out}/data",
+        "command": f"python -m examples.vae.train --config {path}/config.json",
         "revision": "abc1234",
+        "machine": {"processor": "A processor", "cores": 2, "threads": "1"},
+        "training_seconds": 600.0,
+        "evaluation_seconds": 120.0,
         "config": config,
         "versions": {"tfp_lars": "0.1.0"},
         **more,
@@ -95,4 +105,4 @@ def checkpoint(made, run, step):
 
 
 def results(made):
-    return Results(made.runs_dir, {run.name: made.state(run) for run in made.runs})
+    return Results(made)

@@ -7,9 +7,10 @@ import pytest
 from examples.common import command_line
 from examples.paper import command, experiments
 from examples.paper.experiments import FIGURES, TABLES
+from examples.paper.more_tables import MORE_TABLES
 from examples.paper.presets import PRESETS
 from examples.paper.results import METRICS
-from examples.paper.runner import Study
+from examples.paper.study import Study
 from examples.vae.config import Evaluation
 from tests.examples.paper.made_up import STANDARD
 
@@ -75,14 +76,14 @@ def test_tables_share_runs_and_no_two_runs_share_a_directory():
 
 def test_every_run_comes_after_its_base():
     runs = everything().runs
-    post_hoc = [run for run in runs if run.base_config is not None]
+    post_hoc = [run for run in runs if run.base is not None]
     assert len(post_hoc) == 3
     for run in post_hoc:
-        assert runs.index(run.base_config) < runs.index(run)
+        assert runs.index(run.base) < runs.index(run)
 
 
 def test_every_table_is_consistent():
-    for table in TABLES.values():
+    for table in [*TABLES.values(), *MORE_TABLES.values()]:
         labels = [row.label for row in table.rows]
         assert len(set(labels)) == len(labels)
         for row in table.rows:
@@ -96,18 +97,84 @@ def test_every_table_is_consistent():
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_changes_the_budget_of_a_run_and_nothing_else(preset):
-    configs = [PRESETS[preset].of(run) for run in everything().runs]
+    runs = [run.at(seed) for run in everything().runs for seed in (0, 1)]
+    configs = [PRESETS[preset].of(run) for run in runs]
     assert len(set(configs)) == len(configs)
-    for run, config in zip(everything().runs, configs, strict=True):
-        assert config.name == run.name
-        assert config.steps == PRESETS[preset].steps
-        assert config.evaluation == PRESETS[preset].evaluation
-        assert (config.dataset, config.model, config.prior.T) == (
-            run.dataset,
-            run.model,
-            run.prior.T,
-        )
-        assert config.prior.accept_units == run.prior.accept_units
+    for run, config in zip(runs, configs, strict=True):
+        assert config.name == run.config.name
+        for name in ("dataset", "model", "num_latents", "seed", "post_hoc"):
+            assert getattr(config, name) == getattr(run.config, name)
+        for name in ("name", "accept_units", "T", "decay"):
+            assert getattr(config.prior, name) == getattr(run.config.prior, name)
+
+
+def budgets(preset):
+    """The steps and the evaluation of each run, by name."""
+    configs = {run.name: PRESETS[preset].of(run) for run in everything().runs}
+    return {name: (config.steps, config.evaluation) for name, config in configs.items()}
+
+
+@pytest.mark.parametrize(
+    ("preset", "usual", "untruncated"),
+    [
+        ("smoke", (100, Evaluation(10, 10_000, 100)), (100, Evaluation(10, 10_000, 100))),
+        ("quick", (10_000, Evaluation(200, 10**6, 1000)), (10_000, Evaluation(200, 10**7, 1000))),
+        ("laptop", (30_000, Evaluation(1000, 10**7)), (30_000, Evaluation(1000, 10**8))),
+        ("paper", (10**7, Evaluation(1000, 10**10)), (10**7, Evaluation(1000, 10**10))),
+    ],
+)
+def test_budgets_of_the_presets(preset, usual, untruncated):
+    found = budgets(preset)
+    assert found.pop("mnist-vae-lars-Tinf") == untruncated
+    small = {name: found.pop(name) for name in list(found) if "conv_hvae" in name}
+    assert set(found.values()) == {usual}
+    # All priors of an architecture have the same budget.
+    expected = (10_000, Evaluation(200, 10**7)) if preset == "laptop" else usual
+    assert len(small) == 10 and set(small.values()) == {expected}
+
+
+def test_headline_runs_keep_their_steps_and_have_names_of_their_own():
+    headline = MORE_TABLES["headline"]
+    paper = [row.paper[0] for row in headline.rows]
+    assert paper == [84.97, 83.04, 82.67, 81.86, 81.15]
+    for preset in PRESETS.values():
+        assert {preset.of(run).steps for run in headline.runs} == {200_000}
+    names = [run.name for run in headline.runs]
+    assert names[0] == "mnist-vae-standard-200000"
+    assert not set(names) & {run.name for run in everything().runs}
+    study = Study([headline], [], PRESETS["laptop"], pathlib.Path("out"), seed=2)
+    assert [run.name for run in study.runs] == [f"{name}-s2" for name in names]
+
+
+def test_post_hoc_run_and_its_base_have_the_same_seed_and_steps():
+    run = experiments.run("mnist", "lars", post_hoc=True, steps=7).at(3)
+    assert run.name == "mnist-vae-lars-post-hoc-7-s3"
+    assert run.base.name == "mnist-vae-standard-7-s3"
+    assert PRESETS["laptop"].of(run.base).seed == 3
+
+
+def test_seeds_are_trained_one_after_the_other():
+    study = Study(*command.choose(["seeds"]), PRESETS["laptop"], pathlib.Path("out"))
+    names = ["mnist-vae-standard", "mnist-vae-lars"]
+    expected = [*names, *(f"{name}-s{seed}" for seed in (1, 2) for name in names)]
+    assert [run.name for run in study.runs] == expected
+    later = Study(*command.choose(["seeds"]), PRESETS["laptop"], pathlib.Path("out"), seed=3)
+    assert [PRESETS["laptop"].of(run).seed for run in later.runs] == [3, 3, 4, 4, 5, 5]
+
+
+def test_figures_of_another_seed_have_files_of_their_own():
+    tables, figures = command.choose(["figure_ranked", "figure_toy"])
+    study = Study(tables, figures, PRESETS["smoke"], pathlib.Path("out"), seed=1)
+    toy, ranked = figures
+    assert study.figure_name(toy) == "figure_toy"  # has no runs
+    said = study.figure_command(ranked)
+    assert str(pathlib.Path("out/figure_ranked-s1.png")) in said
+    assert str(pathlib.Path("out/runs/mnist-vae-lars-s1")) in said
+
+
+def test_negative_seed_is_refused():
+    with pytest.raises(command_line.UserError, match="--seed: must be at least 0, got -1"):
+        command.parse(["table2", "--preset", "smoke", "--out", "x", "--seed", "-1"])
 
 
 def test_paper_preset_is_the_paper_s():
@@ -117,7 +184,9 @@ def test_paper_preset_is_the_paper_s():
     assert found.evaluation == Evaluation(1000, 10**10, None)
 
 
-@pytest.mark.parametrize(("names", "count"), [(["tables"], 9), (["figures"], 4), (["table1"], 1)])
+@pytest.mark.parametrize(
+    ("names", "count"), [(["tables"], 9), (["figures"], 4), (["table1", "headline"], 2)]
+)
 def test_tables_and_figures_can_be_named_together(names, count):
     assert sum(map(len, command.choose(names))) == count
 
@@ -129,6 +198,6 @@ def test_unknown_table_prints_the_list(capsys, tmp_path):
     assert stop.value.code == 2
     err = capsys.readouterr().err
     assert "unknown table 'tabel1'" in err
-    for name in [*TABLES, *FIGURES]:
+    for name in [*TABLES, *MORE_TABLES, *FIGURES]:
         assert name in err
     assert not (tmp_path / "out").exists()

@@ -11,8 +11,9 @@ import pytest
 
 from examples.paper import command, experiments, report
 from examples.paper.experiments import FIGURES
-from examples.paper.findings import Finding, NearOneOverT, NoGain
+from examples.paper.findings import Finding, Lower, NearOneOverT, NoGain
 from examples.paper.kinds import Row
+from examples.paper.presets import Smaller
 from examples.vae import datasets, run_directory
 from tests.examples.paper.made_up import (
     IMAGES,
@@ -89,6 +90,17 @@ def test_fuller_metrics_are_used_and_marked(tmp_path):
     assert "[1] evaluated on 50 test images, 7 importance samples, 1,000 draws for Z." in text
 
 
+def test_smaller_budget_of_an_architecture_is_noted_once(tmp_path):
+    smaller = dataclasses.replace(TINY, smaller={"vae": Smaller(steps=7, iwae_samples=2)})
+    made = study(tmp_path, preset=smaller)
+    for run in (STANDARD, JOINT):
+        finish(made, run)
+    text = report.markdown(made.tables[0], smaller, results(made))
+    assert "| standard [1] |" in text and "| joint [1] |" in text
+    assert "[1] trained for 7 steps, evaluated on 50 test images, 2 importance samples" in text
+    assert "| cited [2] |" in text
+
+
 def test_table_names_the_revisions_where_they_differ(tmp_path):
     made = study(tmp_path)
     finish(made, STANDARD)
@@ -142,6 +154,70 @@ def test_gain_has_the_error_of_the_paired_difference(tmp_path):
     # On different images the two errors add up.
     finish(made, JOINT, nlls=(images - gain)[::2], z=0.02, log_z_stderr=0.03)
     assert results(made).difference(STANDARD, JOINT, "nll").stderr > 2.0
+
+
+NOISE = (0.3, -0.1, 0.4)  # common to both runs of a seed
+
+
+def three_seeds(tmp_path, gains):
+    made = study(tmp_path)
+    for seed, (noise, gain) in enumerate(zip(NOISE, gains, strict=True)):
+        finish(made, STANDARD.at(seed), nll=90.0 + noise)
+        finish(made, JOINT.at(seed), nll=90.0 + noise - gain, z=0.02, log_z_stderr=0.01)
+    return made
+
+
+def test_seeds_are_averaged_with_the_error_over_seeds(tmp_path):
+    made = three_seeds(tmp_path, (2.0, 2.2, 1.8))
+    found = results(made).estimate(STANDARD, "nll")
+    assert math.isclose(found.value, 90.2, rel_tol=1e-9)
+    assert math.isclose(found.stderr, np.std(NOISE, ddof=1) / math.sqrt(3), rel_tol=1e-6)
+    # Paired over seeds, the common part cancels.
+    gain = results(made).difference(STANDARD, JOINT, "nll")
+    assert math.isclose(gain.value, 2.0, rel_tol=1e-9)
+    assert math.isclose(gain.stderr, 0.2 / math.sqrt(3), rel_tol=1e-6)
+    text = report.markdown(made.tables[0], TINY, results(made))
+    assert "| standard [1] | 91.20 ± 0.15 |" in text
+    assert "| joint [1] | 89.20 ± 0.26 |" in text and "| 2.00 ± 0.12 |" in text
+    assert "[1] mean over the seeds 0, 1, 2, ± its standard error." in text
+    rows = list(csv.DictReader(io.StringIO(report.csv_text(made.tables[0], results(made)))))
+    assert rows[0]["seeds"] == "0 1 2"
+
+
+def test_difference_uses_the_seeds_that_both_runs_have(tmp_path):
+    """A seed that only one of them has would add the difference between seeds to the gain."""
+    made = study(tmp_path)
+    for seed, nll in enumerate((90.0, 91.0, 95.0)):
+        finish(made, STANDARD.at(seed), nll=nll)
+    finish(made, JOINT.at(1), nll=89.5, z=0.02, log_z_stderr=0.01)
+    gain = results(made).difference(STANDARD, JOINT, "nll")
+    assert math.isclose(gain.value, 1.5, rel_tol=1e-9)
+    assert math.isclose(gain.stderr, 0.01, rel_tol=1e-6)  # one seed: the error over images
+    finish(made, POST_HOC.at(7), nll=80.0, z=0.02, log_z_stderr=0.01)
+    far = results(made).difference(STANDARD, POST_HOC, "nll")  # no common seed
+    assert math.isclose(far.value, 92.0 - 80.0, rel_tol=1e-9)
+    assert far.stderr > np.std([90.0, 91.0, 95.0], ddof=1) / math.sqrt(3)
+
+
+def test_same_reconstruction_is_checked_seed_by_seed(tmp_path):
+    made = study(tmp_path)
+    for seed, recons in ((0, -60.0), (1, -61.0)):
+        finish(made, STANDARD.at(seed), recons=recons)
+    finish(made, POST_HOC, recons=-60.0)
+    assert "**Holds**: recons 60.0 and 60.0" in verdict(TABLE.findings[1], made)
+    finish(made, POST_HOC.at(1), recons=-60.0)
+    assert "**Does not hold** in 1 of 1: recons 60.0 and 61.0" in verdict(TABLE.findings[1], made)
+
+
+def test_seed_of_the_study_is_the_one_to_be_missed(tmp_path):
+    """Other seeds count only if they are finished."""
+    made = study(tmp_path, seed=1)
+    (made.runs_dir / STANDARD.name).mkdir(parents=True)
+    assert made.seeds(STANDARD) == [1, 0]
+    assert results(made).why_missing(STANDARD) == "not run"
+    finish(made, STANDARD.at(1))
+    text = report.markdown(made.tables[0], TINY, results(made))
+    assert "| standard [1] | 91.00 ± 0.08 |" in text and "[1] seed 1." in text
 
 
 def test_table_has_ours_and_the_paper_s_side_by_side(tmp_path):
@@ -210,6 +286,25 @@ def test_verdict_needs_its_rows(tmp_path):
     assert "Not decidable: missing post-hoc (not run)" in said
 
 
+def test_verdict_of_the_rows_that_are_there_names_the_others(tmp_path):
+    made = study(tmp_path)
+    finish(made, STANDARD, nll=90.0)
+    finish(made, POST_HOC, nll=88.0, z=0.02, log_z_stderr=0.01)
+    pairs = [("post-hoc", "standard"), ("joint", "standard"), ("joint", "post-hoc")]
+    finding = Finding("lower", tuple(Lower(a, b, "elbo") for a, b in pairs))
+    assert "**Holds** in 1 of 3, missing joint (not run)." in verdict(finding, made)
+    finish(made, POST_HOC, nll=92.0, z=0.02, log_z_stderr=0.01)
+    said = verdict(finding, made)
+    assert "**Does not hold** in 1 of 3" in said and "Holds in 0" not in said
+    missing = Finding("lower", (Lower("joint", "other", "elbo"), Lower("more", "joint", "elbo")))
+    runs = {"joint": JOINT, "other": JOINT.at(0), "more": experiments.run("mnist5k", "vamp")}
+    said = missing.verdict(runs, results(made))
+    assert "Not decidable: missing joint; other; more (not run)." in said
+    many = Finding("lower", tuple(Lower(str(i), "joint", "elbo") for i in range(9)))
+    said = many.verdict({**runs, **{str(i): JOINT for i in range(9)}}, results(made))
+    assert "Not decidable: missing 10 rows (not run)." in said
+
+
 def test_reconstruction_must_be_the_same_to_the_last_bit(tmp_path):
     made = study(tmp_path)
     finish(made, STANDARD)
@@ -246,10 +341,11 @@ def test_no_gain_is_a_gain_within_a_margin(tmp_path, gain, answer):
 def test_numbers_of_a_figure_stand_beside_the_paper_s():
     figure = FIGURES["figure_latent_2d"]
     rows = [{"kl": 0.41}, {"kl": 0.16, "kl_proposal": 1.2, "z": 0.031}, {"kl": 0.21}, {"kl": 0.5}]
-    lines = report.figure_markdown(figure, {"runs": rows}).splitlines()
+    lines = report.figure_markdown(figure, {"runs": rows}, "where.png").splitlines()
+    assert f"![{figure.title}](where.png)" in lines
     assert "| LARS, a = MLP[100-100] | 0.16 | 0.15 | 1.2 | 1.14 | 0.031 | 0.03 |" in lines
     assert "**Does not hold** for LARS post-hoc" in lines[-1]
-    assert "Not drawn" in report.figure_markdown(figure, None)
+    assert "Not drawn" in report.figure_markdown(figure, None, "where.png")
 
 
 def test_as_is_renders_without_running(tmp_path, capsys):

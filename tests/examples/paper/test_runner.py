@@ -9,11 +9,13 @@ import sys
 import textwrap
 import time
 
+import numpy as np
 import pytest
 
+from examples.common import locks
 from examples.paper import runner
 from examples.paper.kinds import Figure
-from examples.paper.runner import Study
+from examples.paper.study import Study
 from examples.vae import datasets
 from tests.examples.paper.made_up import (
     IMAGES,
@@ -189,22 +191,153 @@ def test_figure_is_drawn_once_from_finished_runs(fake_training, tmp_path, capsys
     assert "figure_made: finished in" in capsys.readouterr().out
 
 
-def test_two_real_runs_make_a_table(tmp_path, capsys, monkeypatch):
-    """Trains a standard VAE and then a post-hoc a(z) in real processes, and makes the table."""
-    monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)  # mnist5k needs no files
-    made = study(tmp_path / "out", TABLE.rows[:2])
-    assert runner.reproduce(made, jobs=2), capsys.readouterr().out
-    capsys.readouterr()
-    states = {run: made.state(run) for run in (STANDARD, POST_HOC)}
+def test_run_of_another_process_is_waited_for(fake_training, tmp_path, capsys, monkeypatch):
+    """A child of a killed runner may still be there, or another command may train the same run."""
+    made = study(tmp_path / "out", TABLE.rows[:1])
+    directory = made.runs_dir / STANDARD.name
+    directory.mkdir(parents=True)
+    held = [locks.take(directory)]
+    assert locks.take(directory) is None
+    naps = []
+
+    def sleep(seconds, original=time.sleep):
+        naps.append(seconds)
+        assert held or len(naps) > 2
+        if len(naps) == 2:
+            assert not (fake_training / "calls.txt").exists()
+            os.close(held.pop())
+        original(seconds)
+
+    monkeypatch.setattr(runner.time, "sleep", sleep)
+    assert runner.reproduce(made)
+    out = capsys.readouterr().out
+    assert out.count(f"waits for another process that trains in {directory}") == 1
+    assert calls(fake_training) == [STANDARD.name]
+
+
+def test_lock_is_held_by_the_child_and_ends_with_it(fake_training, tmp_path, monkeypatch):
+    (fake_training / "todo" / JOINT.name).write_text("hang")
+    made = runner.Runner(study(tmp_path / "out", TABLE.rows[2:3]), jobs=1)
+    monkeypatch.setattr(runner, "_PATIENCE", 2.0)
+    directory = made.study.runs_dir / JOINT.name
+    assert made.begin(made.pending[0], slot=0)
+    assert locks.take(directory) is None
+    made.stop()
+    os.close(locks.take(directory))
+
+
+@pytest.fixture(scope="module")
+def two_real_runs(tmp_path_factory):
+    """A standard VAE and then a post-hoc a(z), trained in real processes without interruption."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TFP_LARS_DATA_DIR", raising=False)  # mnist5k needs no files
+        made = study(tmp_path_factory.mktemp("two_real_runs"), TABLE.rows[:2])
+        assert runner.reproduce(made, jobs=2)
+    return made
+
+
+def test_two_real_runs_make_a_table(two_real_runs):
+    states = {run: two_real_runs.state(run) for run in (STANDARD, POST_HOC)}
     standard, post_hoc = (states[run].metrics for run in (STANDARD, POST_HOC))
     assert standard["recons"] == post_hoc["recons"]
     assert standard["networks"] == post_hoc["networks"] == post_hoc["config"]["base_weights"]
     assert post_hoc["nll"] != standard["nll"]
-    text = (tmp_path / "out" / "results.md").read_text()
+    text = (two_real_runs.out / "results.md").read_text()
     assert "it leaves the rest. **Holds**" in text
     assert "not run" not in text
     for run in states:
-        assert "100/100" in (made.runs_dir / run.name / runner.LOG_FILE).read_text()
+        assert "100/100" in (two_real_runs.runs_dir / run.name / runner.LOG_FILE).read_text()
+
+
+PAUSED = """
+import os, pathlib, time
+from examples.common import command_line, files
+from examples.vae import train, training
+
+here = pathlib.Path(__file__).parent
+
+def pause(where):
+    if (here / "pause").read_text() == where:
+        files.write(here / where, str(os.getpid()).encode())
+        time.sleep(600)
+
+class Keeper(training.Keeper):
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        pause("checkpoint")
+
+def write_json(path, content, original=files.write_json):
+    if path.name == "metrics.json":
+        pause("metrics")
+    original(path, content)
+
+training.Keeper, files.write_json = Keeper, write_json
+command_line.run(train.main)
+"""
+
+RUNNER = """
+import sys
+from examples.paper import runner
+from examples.vae import datasets
+from tests.examples.paper.made_up import TABLE, study
+
+datasets.digest = lambda name, data_dir=None: sys.argv[2]  # takes seconds to compute
+runner.TRAIN, runner.visible_gpus = "paused_training", list
+sys.exit(0 if runner.reproduce(study(sys.argv[1], TABLE.rows[:1]), jobs=2) else 1)
+"""
+
+
+def wait_for(path, process):
+    while not path.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    return int(path.read_text())
+
+
+def test_killed_runner_and_killed_run_continue_to_the_same_numbers(two_real_runs, tmp_path):
+    """Kills the runner after the first checkpoint and the run just before its metrics are there."""
+    expected = two_real_runs.state(STANDARD).metrics
+    (tmp_path / "paused_training.py").write_text(PAUSED)
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    made = study(tmp_path / "out", TABLE.rows[:1])
+    directory = made.directory(STANDARD)
+
+    def start(pause):
+        (tmp_path / "pause").write_text(pause)
+        return subprocess.Popen(
+            [sys.executable, "-c", RUNNER, str(made.out), expected["images"]],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    command = start("checkpoint")
+    orphan = wait_for(tmp_path / "checkpoint", command)
+    command.kill()
+    command.communicate()
+    assert directory.last_step() == 50
+
+    command = start("metrics")  # waits for the lock of the orphan, which ends by itself
+    os.kill(wait_for(tmp_path / "metrics", command), signal.SIGKILL)
+    said, _ = command.communicate()
+    assert command.returncode == 1
+    assert "started again, interrupted at step 50" in said
+    assert "failed after" in said and "killed by SIGKILL" in said
+    assert directory.last_step() == 100 and not directory.metrics_file.exists()
+    assert not is_running(orphan)
+
+    command = start("")
+    said, _ = command.communicate()
+    assert command.returncode == 0, said
+    found = directory.metrics()
+    timing = {"command", "evaluation_seconds", "training_seconds", "revision"}
+    assert {n: v for n, v in found.items() if n not in timing} == {
+        n: v for n, v in expected.items() if n not in timing
+    }
+    for name in ("nll", "elbo"):
+        pair = (source.per_image(STANDARD, name) for source in (made, two_real_runs))
+        np.testing.assert_array_equal(*pair)
 
 
 KILLED = """

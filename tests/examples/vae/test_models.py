@@ -12,7 +12,6 @@ from examples.vae import build as building
 from examples.vae import models, train
 from examples.vae.config import MODELS, Config, PriorConfig
 from examples.vae.priors import PRIORS
-from examples.vae.schedule import Schedule
 
 D = 50
 
@@ -114,35 +113,6 @@ def test_hidden_layers_are_tanh_and_convolutions_relu():
         elif isinstance(layer, keras.layers.Dense):
             kinds.setdefault("dense", set()).add(layer.activation.__name__)
     assert kinds == {"convolution": {"relu", "linear"}, "dense": {"tanh", "linear"}}
-
-
-def test_warm_up_weights_the_kl_term():
-    schedule = Schedule((), (1e-3,), warm_up=9)
-    weights = [float(schedule.kl_weight(step)) for step in (0, 4, 9, 50)]
-    np.testing.assert_allclose(weights, [0.1, 0.5, 1.0, 1.0])
-    model = build()
-    model.kl_weight = schedule.kl_weight
-    parts = {"recons": tf.constant([-3.0]), "kl": tf.constant([2.0])}
-    for step, weight in ((0, 0.1), (50, 1.0)):
-        model.optimizer.iterations.assign(step)
-        np.testing.assert_allclose(model.compute_loss(y_pred=parts), 3.0 + 2.0 * weight)
-
-
-def test_schedule_is_the_papers_at_its_budget():
-    config = Config("mnist", "vae", PriorConfig(), steps=10**7)
-    schedule = Schedule.of(config)
-    assert schedule.boundaries == (10**6,)
-    assert schedule.rates == (3e-4, 1e-4)
-    assert schedule.warm_up == 10**5
-    static = Schedule.of(Config("static_mnist", "vae", PriorConfig(), steps=10**7))
-    assert (static.boundaries, static.warm_up) == ((5 * 10**5,), 5 * 10**4)
-
-
-def test_schedule_does_not_depend_on_the_prior():
-    schedules = {
-        Schedule.of(Config("mnist", "vae", PriorConfig(name=name), steps=30_000)) for name in PRIORS
-    }
-    assert len(schedules) == 1
 
 
 def test_vamp_prior_is_the_mixture_of_posteriors_at_its_pseudo_inputs():

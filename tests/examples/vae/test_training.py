@@ -507,23 +507,6 @@ def test_short_budgets_look_at_some_validation_images(tmp_path, steps, count):
     assert stopper.validation[-1] >= 10_000 - 10_000 / count - 1
 
 
-@pytest.mark.parametrize(
-    ("steps", "warm_up"),
-    [
-        (100, 40),  # two fifths, if that is below 3,000 steps
-        (5_000, 2_000),
-        (10_000, 3_000),
-        (30_000, 3_000),  # a tenth, if that is at least 3,000 steps
-        (200_000, 20_000),
-        (10**6, 10_000),  # one hundredth, as in the paper
-    ],
-)
-def test_warm_up_is_long_where_the_budget_is_short(steps, warm_up):
-    for dataset, half in (("mnist", 1), ("static_mnist", 2)):
-        config = Config(dataset, "vae", PriorConfig(), steps=steps)
-        assert Schedule.of(config).warm_up == warm_up // half
-
-
 @pytest.mark.skipif(
     "TFP_LARS_DATA_DIR" not in os.environ, reason="TFP_LARS_DATA_DIR is not set: no real MNIST"
 )

@@ -18,6 +18,7 @@ from tfp_lars import (
     _proposal_draws,
     _seeds,
 )
+from tfp_lars.density import log_ratio
 from tfp_lars.normalizer.training_estimate import log_mean_accept
 
 tfd = tfp.distributions
@@ -156,6 +157,53 @@ def test_expected_gradient_is_the_gradient_of_the_exact_density(T, with_target, 
     assert np.all(np.abs(mean - exact) < 7 * stderr + slack)
     wrong = exact_gradient(lambda: exact_loss(stop_z=True), variables)
     assert np.all(np.abs(mean - wrong) > 7 * stderr + slack)
+
+
+@pytest.mark.parametrize("T", [100.0, 1e6, np.inf])
+def test_gradient_of_log_z_is_right_in_expectation_at_a_rate_of_1e_minus_5(T, num_calls=400):
+    """a(z) is tiny on most draws, so Z comes from the few draws in its tail.
+
+    The average has a long memory and begins at Z. With a short memory, the gradient of an estimate
+    this noisy would be biased: each estimate is a large part of the average that divides it.
+    """
+    shift = tf.Variable(0.0)
+
+    def fn(z):
+        return tf.sigmoid(6.0 * (z - 4.47 + shift))
+
+    grid = np.linspace(-10.0, 12.0, 100_001)
+    tail = 1.0 / (1.0 + np.exp(-6.0 * (grid - 4.47)))
+    density = np.exp(-0.5 * grid**2) / np.sqrt(2 * np.pi) * (grid[1] - grid[0])
+    z_exact = np.sum(density * tail)
+    assert 0.9e-5 < z_exact < 1.3e-5
+    exact_slope = np.sum(density * 6.0 * tail * (1.0 - tail)) / z_exact  # of log Z
+    dist = make(decay=0.9999, num_samples=2**16, T=5, proposal=tfd.Normal(0.0, 1.0), fn=fn)
+    dist.log_prob(4.5)  # the first call sets the average
+    dist.normalizer.variables[0].assign(np.log(z_exact))
+    z = tf.constant(4.5)
+
+    @tf.function
+    def slope():
+        with tf.GradientTape() as tape:
+            log_p = dist.log_prob(z, T=tf.constant(T, tf.float32))
+        return tape.gradient(log_p, shift)
+
+    samples = np.array([slope() for _ in range(num_calls)])
+    # d log p_T by the formula, with the exact Z and its exact slope.
+    a = 1.0 / (1.0 + np.exp(-6.0 * 0.03))
+    log_z = tf.constant(np.log(z_exact))
+    log_a = tf.constant(np.log(a))
+    with tf.GradientTape() as tape:
+        tape.watch([log_a, log_z])
+        value = log_ratio(log_a, log_z, None if np.isinf(T) else int(T))
+    by_a, by_z = (float(g) for g in tape.gradient(value, [log_a, log_z]))
+    expected = by_a * 6.0 * (1.0 - a) + by_z * exact_slope
+    stderr = samples.std(ddof=1) / np.sqrt(num_calls)
+    # Five standard errors: a false-alarm rate of 6e-7. The average moves by 4 % in 400 calls.
+    assert abs(samples.mean() - expected) < 5 * stderr + 0.02 * abs(by_z * exact_slope)
+    if T > 1e5:  # with T = 100 and Z = 1e-5, log p_T hardly depends on Z
+        without = by_a * 6.0 * (1.0 - a)
+        assert abs(samples.mean() - without) > 20 * stderr
 
 
 def test_no_gradient_flows_through_discrete_draws():

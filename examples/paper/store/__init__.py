@@ -1,0 +1,1 @@
+"""Results of finished runs in the repository: `python -m examples.paper.store`."""

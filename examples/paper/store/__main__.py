@@ -1,0 +1,6 @@
+"""Runs the command that adds runs to the store and renders the results."""
+
+from examples.common import command_line
+from examples.paper.store import command
+
+command_line.run(command.main)

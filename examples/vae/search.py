@@ -1,0 +1,157 @@
+"""Compares training recipes on validation images: the short recipe, each with one change.
+
+    python -m examples.vae.search --dataset mnist --prior lars real_nvp --out out/search
+
+Prints a table with the NLL of validation images, which are not among the training images. Test
+images are not used. Finished trainings are kept in the output directory, so the same command
+resumes. Each training takes the time of one run of `examples.vae.train`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+from examples.common import command_line, cores, files, tables
+from examples.common.command_line import UserError, positive
+from examples.vae.config import Config, PriorConfig
+from examples.vae.datasets import DATASETS
+from examples.vae.priors import PRIORS
+
+MODULE = "examples.vae.search"
+
+# A function from the short recipe to a changed one. The first argument is the configuration.
+Change = Callable
+
+
+def _replace(**changes) -> Change:
+    return lambda config, schedule: dataclasses.replace(schedule, **changes)
+
+
+def _rate(**changes) -> Change:
+    """Changes the peak (by a factor) or the shape of the learning rate."""
+
+    def change(config, schedule):
+        from examples.vae.schedule import RiseAndFall
+
+        settings = schedule.rate.get_config()
+        settings["peak"] *= changes.get("factor", 1.0)
+        if changes.get("cosine"):
+            import keras
+
+            rate = keras.optimizers.schedules.CosineDecay(
+                0.0,
+                settings["steps"] - settings["rise"],
+                warmup_target=settings["peak"],
+                warmup_steps=settings["rise"],
+            )
+        else:
+            rate = RiseAndFall(**settings)
+        return dataclasses.replace(schedule, rate=rate)
+
+    return change
+
+
+def _warm_up(factor: float) -> Change:
+    return lambda config, schedule: dataclasses.replace(
+        schedule, warm_up=int(factor * schedule.warm_up)
+    )
+
+
+def _paper(config, schedule):
+    from examples.vae.schedule import Schedule
+
+    return Schedule.of(dataclasses.replace(config, schedule="paper"))
+
+
+RECIPES: Mapping[str, Change] = {
+    "the short recipe": _replace(),
+    "one draw of the latents": _replace(num_draws=1),
+    "full gradient": _replace(path_gradient=False),
+    "T fixed": _replace(growth=None),
+    "no clipping": _replace(clip_norm=None),
+    "beta_2 of 0.999": _replace(beta_2=0.999),
+    "cosine decay": _rate(cosine=True),
+    "half of the peak rate": _rate(factor=0.5),
+    "twice the peak rate": _rate(factor=2.0),
+    "half of the KL warm-up": _warm_up(0.5),
+    "twice the KL warm-up": _warm_up(2.0),
+    "the paper's recipe": _paper,
+}
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = command_line.Parser(MODULE, __doc__)
+    add = parser.add_argument
+    add("--dataset", required=True, choices=DATASETS, help="what to train on")
+    add(
+        "--prior", required=True, nargs="+", choices=PRIORS, help="priors, the columns of the table"
+    )
+    add("--out", type=pathlib.Path, required=True, help="directory for the results")
+    add("--recipe", nargs="+", choices=RECIPES, default=None, help="recipes (default: all)")
+    add("--steps", type=positive, default=10_000, help="optimizer steps of each training")
+    add("--seed", type=int, default=0, help="seed for weights, batches and noise")
+    add("--images", type=positive, default=2000, help="validation images, evenly spaced")
+    add("--iwae-samples", type=positive, default=200, help="importance samples for each image")
+    add("--z-samples", type=positive, default=10**6, help="draws for the estimate of Z")
+    add("--data-dir", help="where the data set is (default: $TFP_LARS_DATA_DIR)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parse(arguments)
+    cores.share()
+    command_line.import_tensorflow()
+    from examples.vae import datasets
+
+    images = datasets.load(args.dataset, args.data_dir)
+    print(f"{images.name}: {images.source}", flush=True)
+    rows = []
+    for recipe in args.recipe or RECIPES:
+        rows.append([recipe])
+        for prior in args.prior:
+            nll = _result(args, images, recipe, prior)
+            rows[-1].append(f"{nll:.2f}")
+            print(f"{recipe}, {prior}: {nll:.2f}", flush=True)
+    print(tables.markdown(["recipe", *(PRIORS[prior].title for prior in args.prior)], rows))
+
+
+def _result(args, images, recipe: str, prior: str) -> float:
+    """Returns the validation NLL of a training, from the output directory if it is there."""
+    config = Config(
+        args.dataset, "vae", PriorConfig(prior), steps=args.steps, seed=args.seed, schedule="short"
+    )
+    evaluation = {name: getattr(args, name) for name in ("images", "iwae_samples", "z_samples")}
+    wanted = {"recipe": recipe, "data": images.digest, **config.identity(), **evaluation}
+    path = args.out / f"{recipe.replace(' ', '-')}-{config.name}-{args.steps}-s{args.seed}.json"
+    if path.exists():
+        found = files.read_json(path)
+        if {name: found.get(name) for name in wanted} != wanted:
+            raise UserError(f"{path} is of another configuration: name another --out.")
+        return found["nll"]
+    nll = _validation_nll(config, images, RECIPES[recipe], evaluation)
+    with files.explained(args.out):
+        args.out.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, {**wanted, "nll": nll})
+    return nll
+
+
+def _validation_nll(config, images, change: Change, evaluation: Mapping) -> float:
+    from examples.vae import batches, datasets
+    from examples.vae.build import build
+    from examples.vae.evaluation import validation_nll
+    from examples.vae.schedule import Schedule
+
+    model = build(config, schedule=change(config, Schedule.of(config)))
+    training = batches.training_batches(
+        images, batch_size=config.batch_size, seed=config.seed, start=0, stop=config.steps
+    )
+    model.fit(training, steps_per_epoch=config.steps, epochs=1, shuffle=False, verbose=0)
+    pixels = datasets.spread(images.validation, evaluation["images"])
+    return validation_nll(model, pixels, evaluation["iwae_samples"], evaluation["z_samples"])
+
+
+if __name__ == "__main__":
+    command_line.run(main, interrupted="the same command goes on with the next training")

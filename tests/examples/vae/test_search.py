@@ -1,0 +1,52 @@
+"""The comparison of training recipes."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from examples.common.command_line import UserError
+from examples.vae import search
+from examples.vae.config import Config
+from examples.vae.schedule import Schedule
+
+SMALL = ("--dataset", "mnist5k", "--prior", "lars", "--steps", "50", "--images", "20")
+EVALUATION = ("--iwae-samples", "5", "--z-samples", "1000")
+
+
+def test_each_recipe_changes_one_thing():
+    config = Config("mnist", steps=10_000, schedule="short")
+    short = Schedule.of(config)
+    for name, change in search.RECIPES.items():
+        changed = change(config, short)
+        different = [
+            field.name
+            for field in dataclasses.fields(Schedule)
+            if field.name != "rate" and getattr(changed, field.name) != getattr(short, field.name)
+        ]
+        steps = (0, 250, 500, 5_000, 9_999)
+        same_rate = np.allclose([short.rate(s) for s in steps], [changed.rate(s) for s in steps])
+        count = len(different) + (not same_rate)
+        assert count == {"the short recipe": 0, "the paper's recipe": 7}.get(name, 1), name
+
+
+def test_cosine_decay_has_the_same_rise_and_peak():
+    config = Config("mnist", steps=10_000, schedule="short")
+    rate = search.RECIPES["cosine decay"](config, Schedule.of(config)).rate
+    found = [float(rate(step)) for step in (250, 500, 5_250, 10_000)]
+    np.testing.assert_allclose(found, [1.5e-3, 3e-3, 1.5e-3, 0.0], atol=1e-8)
+
+
+def test_finished_trainings_are_kept(capsys, tmp_path, monkeypatch):
+    recipes = ("--recipe", "the short recipe", "T fixed")
+    arguments = [*SMALL, *EVALUATION, "--out", str(tmp_path)]
+    search.main([*arguments, *recipes])
+    first = capsys.readouterr().out
+    assert "| recipe | LARS |" in first
+    table = first[first.index("| recipe") :]
+    assert len(set(table.splitlines()[2:])) == 2
+    monkeypatch.setattr(search, "_validation_nll", None)  # calling it would fail
+    search.main([*arguments, *recipes])
+    assert table in capsys.readouterr().out
+    with pytest.raises(UserError, match="of another configuration"):
+        search.main([*arguments, *recipes, "--images", "21"])
