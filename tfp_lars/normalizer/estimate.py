@@ -187,7 +187,7 @@ def _importance_sampling(
         )
     warning = None
     if other is None:
-        key = tf.random.fold_in(seed, _PILOT)
+        key = tf.convert_to_tensor(tf.random.fold_in(seed, _PILOT))
         other, reached = importance_fit.fit_importance_distribution(
             sums.proposal, sums.log_accept_fn, key
         )
@@ -219,6 +219,7 @@ def _estimate(
     except KeyboardInterrupt:
         if estimate is None:
             raise
+    assert estimate is not None  # at least one batch was drawn
     show(estimate, True)
     return estimate
 

@@ -140,11 +140,11 @@ def _graph(n: int, d: int, num_components: int) -> TracedOnce:
 # NumPy would be simpler. Its matrix products use all cores, which is slow while others do.
 def _expectation_maximization(x: tf.Tensor, weights: tf.Tensor, means: tf.Tensor) -> Parameters:
     """Returns the parameters after some steps of EM from given means, `[K, d]`."""
-    num_components = means.shape[0]
+    num_components, d = _sizes(means)
     covariance = tf.matmul(weights[:, None] * x, x, transpose_a=True)
-    covariance += _JITTER * tf.eye(x.shape[1], dtype=x.dtype)
+    covariance += _JITTER * tf.eye(d, dtype=x.dtype)
     scales = tf.tile(tf.linalg.cholesky(covariance)[None], [num_components, 1, 1])
-    log_shares = tf.fill([num_components], -tf.math.log(tf.cast(num_components, x.dtype)))
+    log_shares = tf.fill([num_components], tf.constant(-np.log(num_components), x.dtype))
 
     def step(i, log_shares, means, scales):
         log_density = log_shares + _log_densities(x, Parameters(log_shares, means, scales))
@@ -152,7 +152,7 @@ def _expectation_maximization(x: tf.Tensor, weights: tf.Tensor, means: tf.Tensor
         shares = tf.maximum(tf.reduce_sum(parts, axis=0), 1e-6)
         means = tf.matmul(parts, x, transpose_a=True) / shares[:, None]
         centered = x - means[:, None]  # [K, N, d]
-        scatters = tf.matmul(tf.transpose(parts)[..., None] * centered, centered, transpose_a=True)
+        scatters = tf.matmul(tf.transpose(parts)[:, :, None] * centered, centered, transpose_a=True)
         counts = shares**2 / tf.maximum(tf.reduce_sum(parts**2, axis=0), 1e-300)
         scales = tf.linalg.cholesky(_shrink(scatters, shares, counts))
         return i + 1, tf.math.log(shares / tf.reduce_sum(shares)), means, scales
@@ -161,6 +161,11 @@ def _expectation_maximization(x: tf.Tensor, weights: tf.Tensor, means: tf.Tensor
         lambda i, *_: i < _EM_STEPS, step, [0, log_shares, means, scales]
     )
     return Parameters(*parameters)
+
+
+def _sizes(x: tf.Tensor) -> list[int]:
+    """Returns the static shape of a tensor, which must be known."""
+    return [int(size) for size in x.shape.as_list() if size is not None]
 
 
 def _log_densities(x: tf.Tensor, parameters: Parameters) -> tf.Tensor:
@@ -181,11 +186,11 @@ def _shrink(scatters: tf.Tensor, shares: tf.Tensor, counts: tf.Tensor) -> tf.Ten
       shares: Total weights of the components, shape `[K]`.
       counts: Effective numbers of points of the components, shape `[K]`.
     """
-    d = scatters.shape[-1]
+    num_components, d, _ = _sizes(scatters)
     pooled = tf.reduce_sum(scatters, axis=0) / tf.reduce_sum(shares)
     pooled = _without_noise(pooled, tf.reduce_sum(counts))
     if d > _MOST_DIMENSIONS:
-        return tf.tile(pooled[None], [scatters.shape[0], 1, 1])
+        return tf.tile(pooled[None], [num_components, 1, 1])
     own = (counts / (counts + 2.0 * d**2))[:, None, None]
     return own * scatters / shares[:, None, None] + (1.0 - own) * pooled
 
@@ -197,7 +202,7 @@ def _without_noise(covariance: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     `(1 - sqrt(d / count))**2` and `(1 + sqrt(d / count))**2` (Marchenko and Pastur). Those near
     this range become 1.
     """
-    d = covariance.shape[-1]
+    d = _sizes(covariance)[-1]
     variances = tf.linalg.diag_part(covariance) + _JITTER
     if d > _MOST_DIMENSIONS:
         return tf.linalg.diag(variances)
