@@ -4,8 +4,8 @@
 
 For each target, `fit` runs without settings and with each learning rate and number of steps of a
 grid. All runs share data, network and seed. The gain over the proposal is measured on test samples
-that no run has seen. "Tuned" is the best run of the grid, chosen on these test samples, which favors
-it.
+that no run has seen. "Tuned" is the best run of the grid, chosen on these test samples. This
+favors the tuned runs.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 __all__ = ["figure"]
@@ -30,6 +31,15 @@ def figure(rows: int, columns: int) -> tuple[Any, Any]:
             "Plots need matplotlib, which is not installed. Install it with `pip install "
             '"tfp-lars[plot]"`.'
         ) from None
+
+    class NotebookFigure(Figure):
+        """A figure that notebooks display, although `pyplot` does not know it."""
+
+        def _repr_png_(self) -> bytes:
+            content = io.BytesIO()
+            self.savefig(content, format="png")
+            return content.getvalue()
+
     wide = 1.5 if columns == 1 else 1.0
-    new = Figure(figsize=(wide * _SIZE * columns, _SIZE * rows), layout="constrained")
+    new = NotebookFigure(figsize=(wide * _SIZE * columns, _SIZE * rows), layout="constrained")
     return new, new.subplots(rows, columns)

@@ -51,15 +51,25 @@ class TruncationTradeoff:
         """
         figure, axis = _plotting.figure(1, 1)
         axis.errorbar(self.expected_attempts, self.log_likelihood, self.stderr, marker="o")
-        for T, attempts, value in zip(
-            self.T, self.expected_attempts, self.log_likelihood, strict=True
-        ):
-            label = "T = ∞" if T is None else f"T = {T}"
-            axis.annotate(label, (attempts, value), (4, -10), textcoords="offset points")
+        for first, last in self._groups():
+            sign = "=" if first == last else "≥"
+            label = f"T {sign} {'∞' if self.T[first] is None else self.T[first]}"
+            point = (self.expected_attempts[first], self.log_likelihood[first])
+            axis.annotate(label, point, (4, -10), textcoords="offset points")
         axis.set_xscale("log")
         axis.set_xlabel("expected attempts per draw")
         axis.set_ylabel("log-likelihood (nats)")
         return figure
+
+    def _groups(self) -> list[tuple[int, int]]:
+        """Returns first and last index of rows whose attempts differ by less than 5 %."""
+        groups: list[tuple[int, int]] = []
+        for i, attempts in enumerate(self.expected_attempts):
+            if groups and abs(attempts / self.expected_attempts[groups[-1][0]] - 1.0) < 0.05:
+                groups[-1] = (groups[-1][0], i)
+            else:
+                groups.append((i, i))
+        return groups
 
     def __repr__(self) -> str:
         rows = [f"{'T':>8}  {'log-likelihood':>18}  {'attempts per draw':>17}"]

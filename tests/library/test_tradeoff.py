@@ -72,9 +72,13 @@ def test_repr_is_a_table():
 
 
 def test_plot_names_each_truncation():
-    figure = truncation_tradeoff(linear(normalizer=-0.7), points(), (1, 5, None)).plot()
+    """Points with nearly the same attempts share a label."""
+    dist = linear(normalizer=np.log(0.5))
+    figure = truncation_tradeoff(dist, points(), (1, 2, 3, 10, 100, None)).plot()
     (axis,) = figure.axes
-    assert [text.get_text() for text in axis.texts] == ["T = 1", "T = 5", "T = ∞"]
+    assert [text.get_text() for text in axis.texts] == ["T = 1", "T = 2", "T = 3", "T ≥ 10"]
+    (axis,) = truncation_tradeoff(dist, points(), (1, None)).plot().axes
+    assert [text.get_text() for text in axis.texts] == ["T = 1", "T = ∞"]
     assert axis.get_xlabel() == "expected attempts per draw"
 
 
