@@ -71,7 +71,7 @@ def checked_reflection(reflect_fn: Any, proposal: tfd.Distribution) -> Reflectio
     """Returns `reflect_fn`, or raises if it does not preserve the density of the proposal."""
     if not callable(reflect_fn):
         raise TypeError(f"`reflect_fn` must be a function of z; got {reflect_fn!r}.")
-    reflection: Reflection = reflect_fn  # pyright: ignore[reportAssignmentType]  # its result is checked
+    reflection: Any = reflect_fn
     with _compat.no_recording(), _compat.inference_mode():
         z = proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 1]))
         reflected = tf.convert_to_tensor(reflection(z))

@@ -28,7 +28,7 @@ class Sums(NamedTuple):
       squares: Sum of `(v / exp(largest))**2`, shape `B`.
     """
 
-    count: Any  # arrays, or tensors while a graph adds them up
+    count: Any  # arrays; tensors in graphs
     largest: Any
     total: Any
     squares: Any

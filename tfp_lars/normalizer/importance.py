@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -75,9 +76,9 @@ class ImportanceSampling:
 
     def result(self, state: State) -> LogNormalizer:
         """Returns the estimate."""
-        weights, plain = state.sums[0]
-        for values, accepted in state.sums[1:]:
-            weights, plain = add_sums(weights, values), add_sums(plain, accepted)
+        weights, plain = (
+            functools.reduce(add_sums, kind) for kind in zip(*state.sums, strict=True)
+        )
         monte_carlo.check_probabilities(plain)
         if np.any(np.isnan(weights.total)):
             raise ValueError(
@@ -106,7 +107,8 @@ class ImportanceSampling:
         """Returns the standard error, or that from all weights if it is larger."""
         with np.errstate(divide="ignore"):
             # The variance of weights with mean 1 is count / effective count - 1.
-            variance = 1.0 / np.asarray(estimate.effective_samples) - 1.0 / estimate.num_samples
+            effective = np.asarray(estimate.effective_samples)
+            variance = 1.0 / effective - 1.0 / estimate.num_samples
         return float(np.max(np.fmax(estimate.stderr, np.sqrt(variance) / _SAFETY)))
 
 
