@@ -5,8 +5,24 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.seeding import set_random_seed
+
+# The same examples in each run. `--hypothesis-profile soak` runs more of them, new in each run.
+settings.register_profile(
+    "default",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=30,
+    phases=[Phase.explicit, Phase.generate],  # shrinking a failure would take minutes
+    suppress_health_check=list(HealthCheck),
+)
+settings.register_profile(
+    "soak", settings.get_profile("default"), derandomize=False, max_examples=1000, print_blob=True
+)
+settings.load_profile("default")
 
 
 def pytest_addoption(parser):

@@ -42,7 +42,10 @@ class Points:
 
     def flatten(self, z: tf.Tensor) -> tf.Tensor:
         """Returns broadcast `z` with a single sample axis, shape `[R] + B + event`."""
-        flat = tf.reshape(z, tf.concat([[-1], self._batch_and_event()], 0))
+        inner = self._batch_and_event()
+        # Not -1: an empty batch or event does not show the number of points.
+        num_points = tf.reduce_prod(tf.shape(z)[: tf.rank(z) - tf.size(inner)])
+        flat = tf.reshape(z, tf.concat([[num_points], inner], 0))
         return tf.ensure_shape(
             flat, [None, *self._distribution.batch_shape, *self._distribution.event_shape]
         )

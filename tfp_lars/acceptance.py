@@ -219,7 +219,9 @@ class LogAcceptance(tf.Module):
         if isinstance(self._network, _KERAS):
             # A network that is built for [N] + event rejects other ranks.
             event_shape = tf.shape(z)[z.shape.rank - event_ndims :] if event_ndims else [1]
-            flat = tf.reshape(z, tf.concat([[-1], event_shape], 0))
+            # Not -1: an empty event does not show the number of points.
+            num_points = tf.reduce_prod(tf.shape(z)[: z.shape.rank - event_ndims])
+            flat = tf.reshape(z, tf.concat([[num_points], event_shape], 0))
             flat.set_shape([lead.num_elements(), *(self._event_shape if event_ndims else [1])])
             value = self._as_tensor(self._function(flat))
             self._check_output(value, flat.shape[:1], z)

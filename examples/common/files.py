@@ -1,4 +1,8 @@
-"""Atomic writes of files, and errors that explain a full or read-only disk."""
+"""Atomic writes of files, errors that explain a full or read-only disk, and safe reading.
+
+Readers execute no code from a file. They raise `OSError` or `ValueError` for any content that is
+not what they return.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import contextlib
 import json
 import pathlib
 from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from examples.common.command_line import UserError
 
@@ -22,10 +28,41 @@ def write_json(path: pathlib.Path, content: Mapping) -> None:
     write(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
+def parse_json(path: pathlib.Path) -> object:
+    """Returns the content of a JSON file."""
+    try:
+        return json.loads(path.read_text())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def load_json(path: pathlib.Path) -> dict:
+    """Returns the object in a JSON file."""
+    content = parse_json(path)
+    if not isinstance(content, dict):
+        raise ValueError("it holds no object")
+    return content
+
+
+def load_numbers(path: pathlib.Path) -> np.ndarray:
+    """Returns the floating-point numbers in a `.npy` file, shape `[N]`."""
+    with path.open("rb") as file:
+        try:
+            # Unlike `np.load`, this reads neither archives nor pickles.
+            values = np.lib.format.read_array(file, allow_pickle=False)
+        except (MemoryError, OverflowError):
+            raise ValueError("it claims more numbers than fit into memory") from None
+    if values.ndim != 1 or not np.issubdtype(values.dtype, np.floating):
+        raise ValueError(
+            f"it holds {values.dtype} of shape {values.shape}, expected a list of floats"
+        )
+    return values
+
+
 def read_json(path: pathlib.Path) -> dict:
     """Returns the content of a JSON file. Raises a `UserError` if it cannot be read."""
     try:
-        return json.loads(path.read_text())
+        return load_json(path)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}): delete it.") from error
 

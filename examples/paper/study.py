@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import pathlib
 import re
 import shlex
@@ -12,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from examples.common import files
 from examples.paper.kinds import Figure, Table
 from examples.paper.presets import Preset
 from examples.paper.run import Run
@@ -92,7 +92,7 @@ class Study:
     def per_image(self, run: Run, name: str) -> np.ndarray | None:
         """Returns `nll` or `elbo` of each test image of a run, `[N]`; `None` if missing."""
         try:
-            return np.load(self.directory(run).path / f"test_{name}.npy", allow_pickle=False)
+            return files.load_numbers(self.directory(run).path / f"test_{name}.npy")
         except (OSError, ValueError):
             return None
 
@@ -123,7 +123,7 @@ class Study:
         """Returns the numbers that the figure's command wrote; `None` if missing or out of date."""
         name = self.figure_name(figure) + (".json" if figure.runs else "/results.json")
         try:
-            found = json.loads((self.out / name).read_text())
+            found = files.load_json(self.out / name)
             made = (self.out / name).stat().st_mtime
             inputs = [self.directory(run.at(self.seed)).metrics_file for run in figure.runs]
             if any(path.stat().st_mtime > made for path in inputs):

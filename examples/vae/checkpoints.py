@@ -24,7 +24,21 @@ def manager(
     # A flat list, because TF does not track Keras 3 layers inside lists. A test pins the order.
     state = [tf_variable(v) for v in (*model.variables, *model.optimizer.variables)]
     checkpoint = tf.train.Checkpoint(state=state)
+    _check_paths(run.path / name)
     return tf.train.CheckpointManager(checkpoint, str(run.path / name), max_to_keep=2)
+
+
+def _check_paths(directory: pathlib.Path) -> None:
+    """Raises if TensorFlow would read, or delete as outdated, checkpoints in other directories."""
+    found = tf.train.get_checkpoint_state(str(directory))
+    if found is None:
+        return
+    for path in (found.model_checkpoint_path, *found.all_model_checkpoint_paths):
+        if (directory / path).resolve().parent != directory.resolve():
+            raise UserError(
+                f"{directory / 'checkpoint'} names {path}, which is outside of the directory: "
+                "delete the directory, or name another."
+            )
 
 
 def trained(

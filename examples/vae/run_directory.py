@@ -198,7 +198,7 @@ def _different(wanted: Mapping, found: Mapping) -> str:
 def _read(path):
     """Returns the content of a file, `None` if it is missing, `{}` if it cannot be read."""
     try:
-        return json.loads(path.read_text())
+        return files.load_json(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

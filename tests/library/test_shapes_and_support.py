@@ -183,6 +183,28 @@ def test_z_of_unknown_rank(accept_fn, normalizer):
             np.testing.assert_allclose(graph(z), eager(z), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(0, 1, 2, 0), (3, 1, 2, 0), (2, 0, 1, 2, 0), (1, 2, 0)])
+@pytest.mark.parametrize("form", [network, AcceptanceNetwork])
+def test_events_of_size_zero_keep_their_number(shape, form):
+    """The number of points cannot be found from the number of values, which is 0."""
+    proposal = tfd.Independent(tfd.Normal(tf.zeros([1, 2, 0]), 1.0), 2)
+
+    def constant(z):
+        return tf.fill(tf.shape(z)[:2], 0.5)
+
+    accept_fn = AcceptanceNetwork((3,)) if form is AcceptanceNetwork else constant
+    dist = Resampled(proposal, accept_fn, T=3, normalizer=-0.7)
+    assert dist.log_prob(tf.zeros(shape)).shape == shape[:-2]
+    assert dist.accept_log_prob(tf.zeros(shape)).shape == shape[:-2]
+    if form is not AcceptanceNetwork:  # a dense layer without inputs aborts in TensorFlow's graphs
+        assert dist.sample(3, seed=1).shape == [3, 1, 2, 0]
+
+
+def test_empty_batch_trains_with_a_target():
+    dist = Resampled(tfd.Normal(tf.zeros([0]), 1.0), tf.sigmoid, normalizer=MovingAverage(4))
+    assert dist.log_prob(tf.zeros([3, 0]), target_log_prob=tf.zeros([3, 0])).shape == [3, 0]
+
+
 # Types and kinds of proposals
 # ----------------------------
 

@@ -14,9 +14,11 @@ import tensorflow_probability as tfp
 
 from tfp_lars import _arguments, _seeds
 from tfp_lars.normalizer import importance, importance_fit, monte_carlo, stopping
+from tfp_lars.normalizer.batch_sums import BatchSums
 from tfp_lars.normalizer.log_normalizer import LogNormalizer
 from tfp_lars.normalizer.moving_average import moving_averages
-from tfp_lars.normalizer.run import Method, Run, State
+from tfp_lars.normalizer.over_replicas import OverReplicas, check_strategy, gather
+from tfp_lars.normalizer.run import BatchFn, Method, Run, State
 
 __all__ = ["estimate_log_normalizer"]
 
@@ -37,6 +39,7 @@ def estimate_log_normalizer(
     batch_size: int | None = None,
     seed: int | tf.Tensor | None = None,
     progress: bool = False,
+    strategy: tf.distribute.Strategy | None = None,
     continue_from: LogNormalizer | None = None,
 ) -> LogNormalizer:
     """Estimates log Z of a resampled distribution, for evaluation.
@@ -78,6 +81,11 @@ def estimate_log_normalizer(
       batch_size: Number of proposals drawn at a time. By default chosen for speed and memory.
       seed: Python `int`, or an `int32[2]` stateless seed; the same seed gives the same estimate.
       progress: Whether to show a progress bar with the current estimate and its error.
+      strategy: A `tf.distribute` strategy that spreads the batches over devices, or over machines
+        with `MultiWorkerMirroredStrategy`, where all workers make the same call and get the same
+        result. It does not depend on the number of replicas, except for rounding. Build the
+        distribution in `strategy.scope()`, with the same weights on all workers. If a worker dies,
+        the others raise a `RuntimeError`.
       continue_from: Result of an earlier call for this distribution, for example an interrupted
         one. `num_samples` further proposals are drawn, with the next random numbers of its seed,
         and added to it.
@@ -114,9 +122,17 @@ def estimate_log_normalizer(
     else:
         # The numbers of the batches continue, so that even the same seed gives new draws.
         pair = _seeds.new_seed() if seed is None else _seeds.stateless_seed(seed)
+    if strategy is not None:
+        pair = tf.constant(_first_of_workers(pair, fingerprint, strategy))
+
+    def spread(batch_sums):
+        return batch_sums if strategy is None else OverReplicas(batch_sums, strategy)
+
     if method == "monte_carlo":
         _check_unused("monte_carlo", importance_distribution=importance_distribution)
-        estimator = monte_carlo.choose(sums, num_samples, pair, state, antithetic, reflect_fn)
+        estimator = monte_carlo.choose(
+            sums, num_samples, pair, state, antithetic, reflect_fn, spread
+        )
     else:
         _check_unused("importance", antithetic=antithetic, reflect_fn=reflect_fn)
         num_samples = _arguments.checked_count(
@@ -124,7 +140,7 @@ def estimate_log_normalizer(
         )
         if importance_distribution is None and continue_from is not None:
             importance_distribution = continue_from.importance_distribution
-        estimator = _importance_sampling(sums, importance_distribution, pair)
+        estimator = _importance_sampling(sums, importance_distribution, pair, spread)
     start = State(np.asarray(pair), 0, 0, (), fingerprint)
     if state is not None:
         start = dataclasses.replace(state, seed=start.seed)
@@ -135,6 +151,20 @@ def estimate_log_normalizer(
     return estimate
 
 
+def _first_of_workers(
+    seed: tf.Tensor, fingerprint: np.ndarray, strategy: tf.distribute.Strategy
+) -> np.ndarray:
+    """Returns the seed of the first worker, or raises if workers have other distributions."""
+    check_strategy(strategy)
+    fingerprints = gather(fingerprint, strategy)
+    if not np.allclose(fingerprints, fingerprints[0], rtol=1e-4):
+        raise ValueError(
+            "The workers of `strategy` have distributions with different weights. Restore the same "
+            "checkpoint on all workers, or set the same seed before the networks are built."
+        )
+    return gather(np.asarray(seed), strategy)[0]
+
+
 def _check_unused(method: str, **arguments: Any) -> None:
     """Raises if an argument of another method was passed."""
     for name, value in arguments.items():
@@ -143,7 +173,10 @@ def _check_unused(method: str, **arguments: Any) -> None:
 
 
 def _importance_sampling(
-    sums: monte_carlo.ProposalSums, other: tfd.Distribution | None, seed: tf.Tensor
+    sums: monte_carlo.ProposalSums,
+    other: tfd.Distribution | None,
+    seed: tf.Tensor,
+    spread: Callable[[BatchSums], BatchFn],
 ) -> importance.ImportanceSampling:
     """Returns importance sampling with a given distribution, or with one that is fitted."""
     if moving_averages(sums.proposal):
@@ -165,7 +198,7 @@ def _importance_sampling(
             )
     else:
         other = importance.checked_distribution(other, sums.proposal)
-    return importance.ImportanceSampling(sums.proposal, sums.log_accept_fn, other, warning)
+    return importance.ImportanceSampling(sums.proposal, sums.log_accept_fn, other, warning, spread)
 
 
 def _estimate(

@@ -15,7 +15,7 @@ from tfp_lars.normalizer import interval, monte_carlo
 from tfp_lars.normalizer.batch_sums import BatchSums, Sums, add_sums
 from tfp_lars.normalizer.importance_fit import is_discrete, mixture_draws
 from tfp_lars.normalizer.log_normalizer import LogNormalizer
-from tfp_lars.normalizer.run import State
+from tfp_lars.normalizer.run import BatchFn, State
 
 __all__ = ["FEWEST_SAMPLES", "ImportanceSampling", "checked_distribution"]
 
@@ -45,6 +45,7 @@ class ImportanceSampling:
       log_accept_fn: `z -> log a(z)`, shape sample + batch.
       other: Distribution with density q.
       warning: What is wrong with q; `None` if nothing is known.
+      spread: Spreads the batches over devices.
     """
 
     name = "importance"
@@ -57,6 +58,7 @@ class ImportanceSampling:
         log_accept_fn: Callable[[tf.Tensor], tf.Tensor],
         other: tfd.Distribution,
         warning: str | None = None,
+        spread: Callable[[BatchSums], BatchFn] = lambda sums: sums,
     ):
         self._other = other
         self._warning = warning
@@ -69,7 +71,7 @@ class ImportanceSampling:
             log_value = tf.where(outside, log_weight, log_weight + log_accept)
             return [log_value, log_accept[:num_proposals]]
 
-        self.sums = BatchSums(log_values, proposal.batch_shape_tensor, num_kinds=2)
+        self.sums = spread(BatchSums(log_values, proposal.batch_shape_tensor, num_kinds=2))
 
     def result(self, state: State) -> LogNormalizer:
         """Returns the estimate."""

@@ -13,7 +13,7 @@ from tfp_lars._arguments import PROBABILITY_SLACK
 from tfp_lars.normalizer import antithetic, interval
 from tfp_lars.normalizer.batch_sums import BatchSums, Sums
 from tfp_lars.normalizer.log_normalizer import LogNormalizer
-from tfp_lars.normalizer.run import State
+from tfp_lars.normalizer.run import BatchFn, State
 
 __all__ = ["MonteCarlo", "ProposalSums", "check_probabilities", "choose", "default_batch_size"]
 
@@ -110,7 +110,7 @@ class MonteCarlo:
     name = "monte_carlo"
     num_replicates = 1
 
-    def __init__(self, sums: BatchSums, draws_per_value: int = 1):
+    def __init__(self, sums: BatchFn, draws_per_value: int = 1):
         self.sums = sums
         self.draws_per_value = draws_per_value
 
@@ -153,6 +153,7 @@ def choose(
     state: State | None,
     use_pairs: bool | None,
     reflect_fn: antithetic.Reflection | None,
+    spread: Callable[[BatchSums], BatchFn],
 ) -> MonteCarlo:
     """Returns Monte Carlo with independent draws or with antithetic pairs.
 
@@ -163,6 +164,7 @@ def choose(
       state: State to continue from, which uses pairs or not.
       use_pairs: Whether to use pairs. `None` lets a pilot decide.
       reflect_fn: Maps z to its reflection.
+      spread: Spreads the batches over devices.
     """
     if use_pairs is not None and not isinstance(use_pairs, bool):
         raise TypeError(f"`antithetic` must be True, False or None; got {use_pairs!r}.")
@@ -182,12 +184,15 @@ def choose(
             "symmetric. Pass `reflect_fn`, such as `lambda z: 2 * center - z`, or "
             "antithetic=False."
         )
-    if wanted is None and pairs is not None:
-        wanted = num_samples >= _PILOT_SHARE * _BATCH_SIZE and _pairs_help(pairs, seed)
-    return MonteCarlo(pairs, 2) if wanted and pairs is not None else MonteCarlo(sums.single)
+    if pairs is not None and wanted is not False:
+        spread_pairs = spread(pairs)
+        large = num_samples >= _PILOT_SHARE * _BATCH_SIZE
+        if wanted or (large and _pairs_help(spread_pairs, seed)):
+            return MonteCarlo(spread_pairs, 2)
+    return MonteCarlo(spread(sums.single))
 
 
-def _pairs_help(pairs: BatchSums, seed: tf.Tensor) -> bool:
+def _pairs_help(pairs: BatchFn, seed: tf.Tensor) -> bool:
     """Whether a pilot shows a smaller variance of pairs."""
     draws, means = pairs(_PILOT, 1, 1, _BATCH_SIZE, seed)
     return antithetic.variance_ratio(draws, means) < _LARGEST_RATIO

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from tfp_lars import _arguments, _compat, _seeds
 from tfp_lars.density import log_add_exp
@@ -248,7 +247,9 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         if not _HOLDING.get():
             new = log_smooth
             if log_target is not None:
-                new = tfp.math.reduce_logmeanexp(log_smooth, axis=0)
+                # TFP's `reduce_logmeanexp` divides by zero for an empty batch.
+                count = tf.cast(tf.shape(log_smooth)[0], log_smooth.dtype)
+                new = tf.reduce_logsumexp(log_smooth, axis=0) - tf.math.log(count)
             self._update(old, new, held)
         share = tf.where(use_old, tf.zeros_like(log_smooth), tf.exp(log_current - log_smooth))
         return _value_and_gradient(

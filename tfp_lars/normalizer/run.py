@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfp_lars.normalizer.batch_sums import Sums, add_sums
 from tfp_lars.normalizer.log_normalizer import LogNormalizer
 
-__all__ = ["Method", "Run", "State"]
+__all__ = ["BatchFn", "Method", "Run", "State"]
 
 _BATCHES_PER_CHUNK = 64
 
@@ -35,18 +35,23 @@ class State:
     fingerprint: np.ndarray
 
 
+class BatchFn(Protocol):
+    """Sums over numbered batches, see `BatchSums`."""
+
+    def __call__(
+        self, first: int, stride: int, num_batches: int, batch_size: int, seed: tf.Tensor
+    ) -> list[Sums]:
+        """Returns the sums for each kind of value."""
+        ...
+
+
 class Method(Protocol):
     """A way to estimate Z from batches of draws."""
 
     name: str
     num_replicates: int  # independent parts of the draws, for errors without a formula
     draws_per_value: int
-
-    def sums(
-        self, first: int, stride: int, num_batches: int, batch_size: int, seed: tf.Tensor
-    ) -> list[Sums]:
-        """See `BatchSums`."""
-        ...
+    sums: BatchFn
 
     def result(self, state: State) -> LogNormalizer:
         """Returns the estimate from the sums so far, or raises if they are invalid."""

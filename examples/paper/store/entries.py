@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -177,7 +177,7 @@ def from_run(path: pathlib.Path) -> Entry:
 
 def _hundredths(path: pathlib.Path) -> np.ndarray:
     try:
-        values = np.load(path, allow_pickle=False)
+        values = files.load_numbers(path)
     except (OSError, ValueError) as error:
         raise UserError(f"{path.name} cannot be read ({error})") from None
     found = np.rint(values / UNIT).astype(np.int32)
@@ -204,7 +204,7 @@ def read(path: pathlib.Path) -> Entry:
 
 def _read_json(path):
     try:
-        content = json.loads(path.read_text())
+        content = files.parse_json(path)
     except (OSError, ValueError) as error:
         raise UserError(f"it cannot be read ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("config", {}), dict):
@@ -217,7 +217,9 @@ def _read_values(path):
         # From memory, because NumPy leaves a broken file open.
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+    except (
+        OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
         raise UserError(f"{path.name} cannot be read ({error})") from None
 
 

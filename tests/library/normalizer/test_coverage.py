@@ -53,7 +53,7 @@ def test_interval_of_a_fixed_number_of_draws_covers(slope, bias, num_samples, se
 
 
 @pytest.mark.parametrize(
-    ("slope", "bias", "target"), [(1.0, 0.0, 0.05), (20.0, -40.0, 0.1), (20.0, 46.0, 0.005)]
+    ("slope", "bias", "target"), [(2.0, -2.0, 0.05), (20.0, -40.0, 0.1), (20.0, 46.0, 0.005)]
 )
 def test_interval_of_a_run_that_the_target_stopped_covers(slope, bias, target, seed):
     """400 runs each. In the last, a first look after 300 draws would lower the coverage to 91 %."""
