@@ -9,12 +9,13 @@ BENCH ?=
 DRAWS ?= 1e8
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test soak lint format clean
+.PHONY: help demo bench docs test soak lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
 	@echo "make bench   speed and memory against alternatives, into out/benchmarks;"
 	@echo "             BENCH=--quick for a look, BENCH=--list for the cases"
+	@echo "make docs    the documentation site, into out/site"
 	@echo "make test    the test suite, with branch coverage of the library"
 	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, and more random properties (hours)"
 	@echo "make lint    lint, format and type check"
@@ -38,6 +39,14 @@ $(VENV)/contenders: $(VENV)/installed benchmarks/requirements.txt
 
 bench: $(VENV)/contenders
 	$(RUN) -m benchmarks $(BENCH)
+
+$(VENV)/docs: $(VENV)/installed
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $@
+
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
 
 test: $(VENV)/installed
 	$(RUN) -m pytest --numprocesses 2 --dist loadfile --cov --cov-report term

@@ -25,6 +25,7 @@ __all__ = [
     "masked_draws",
     "memory_of_draws",
     "memory_of_estimate",
+    "pair_variance_ratio",
     "use_threads",
 ]
 
@@ -134,12 +135,24 @@ def empty_function(*, batch: int, d: int) -> Call:
     return lambda: compiled(x)
 
 
-def estimate(*, num_samples: int, d: int, z: float) -> Call:
+def estimate(*, num_samples: int, d: int, z: float, antithetic: bool | None = None) -> Call:
     """Estimates Z from `num_samples` proposals."""
     dist = resampled(problem.make(d, z))
-    tfp_lars.estimate_log_normalizer(dist, _WARM_UP, seed=0)
+    tfp_lars.estimate_log_normalizer(dist, _WARM_UP, seed=0, antithetic=antithetic)
     seeds = itertools.count(1)
-    return lambda: tfp_lars.estimate_log_normalizer(dist, num_samples, seed=next(seeds))
+    return lambda: tfp_lars.estimate_log_normalizer(
+        dist, num_samples, seed=next(seeds), antithetic=antithetic
+    )
+
+
+def pair_variance_ratio(*, num_samples: int, d: int, z: float) -> float:
+    """Returns the variance of Z with antithetic pairs over that with independent draws."""
+    dist = resampled(problem.make(d, z))
+    pairs, single = (
+        tfp_lars.estimate_log_normalizer(dist, num_samples, seed=0, antithetic=antithetic)
+        for antithetic in (True, False)
+    )
+    return float((pairs.stderr / single.stderr) ** 2)
 
 
 def memory_of_draws(*, n: int, d: int, z: float) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from benchmarks import problem, torch_vae
 
-__all__ = ["draws", "log_prob", "train", "use_threads"]
+__all__ = ["draws", "estimate", "log_prob", "train", "use_threads"]
 
 Call = Callable[[], object]
 
@@ -70,6 +70,14 @@ def log_prob(*, batch: int, T: int, d: int, z: float) -> Call:
 
     call()
     return call
+
+
+def estimate(*, num_samples: int, d: int, z: float, batch: int = 10_000) -> Call:
+    """Estimates Z from `num_samples` proposals, in batches."""
+    dist = resampled(problem.make(d, z), 100, z)
+    dist.estimate_normalisation_constant(n_samples=10)
+    size = min(batch, num_samples)
+    return lambda: dist.estimate_normalisation_constant(size, num_samples // size)
 
 
 def train(*, prior: str, steps: int) -> Call:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import ownership
+from tfp_lars import _description, ownership
 from tfp_lars.normalizer import hold_while
 
 __all__ = ["DistributionLayer"]
@@ -17,6 +17,7 @@ __all__ = ["DistributionLayer"]
 tfd = tfp.distributions
 
 
+@keras.saving.register_keras_serializable(package="tfp_lars")
 class DistributionLayer(keras.layers.Layer):
     """Lets a Keras 3 model train, save and restore the variables of a TFP distribution.
 
@@ -39,8 +40,10 @@ class DistributionLayer(keras.layers.Layer):
     and with `training=False`, the moving averages of a `Resampled` are held. All other calls update
     them. The methods of `layer.distribution` do not depend on Keras and always update.
 
-    A distribution cannot be recreated from a configuration. A model that is to be saved as a whole
-    (`.keras`) must create it in its own constructor.
+    A model with this layer can be saved as a whole (`model.save("model.keras")`) if the
+    distribution can be described. `save` lists what can. Other distributions raise an error. A
+    model with one of these must be a subclass of `keras.Model` that creates the distribution in its
+    constructor. `keras.saving.load_model` needs `import tfp_lars` before it.
 
     Args:
       distribution: Any TFP distribution. Networks in it are built if necessary.
@@ -99,14 +102,27 @@ class DistributionLayer(keras.layers.Layer):
         super().load_own_variables(store)
 
     def get_config(self):
-        """Raises: a distribution cannot be recreated from a configuration."""
-        raise NotImplementedError(
-            f"The layer {self.name!r} cannot be saved as part of a whole model, because a "
-            "distribution has no configuration. Save only the weights with "
-            "`model.save_weights('model.weights.h5')`, or write the model as a subclass of "
-            "`keras.Model` that creates the distribution in its constructor and defines "
-            "`get_config`."
-        )
+        """Returns the configuration for `from_config`, without the weights of networks.
+
+        Raises:
+          NotImplementedError: If the distribution cannot be described.
+        """
+        try:
+            described = _description.Describer(self.distribution)
+        except ValueError as error:
+            raise NotImplementedError(
+                f"The layer {self.name!r} cannot be saved as part of a whole model. {error} Or "
+                "write the model as a subclass of `keras.Model` that creates the distribution in "
+                "its constructor and defines `get_config`."
+            ) from error
+        config = _description.inlined(described.config, described.arrays)
+        return {**super().get_config(), "distribution": config}
+
+    @classmethod
+    def from_config(cls, config):
+        """Creates a layer from the result of `get_config`."""
+        distribution = _description.Rebuilder()(config["distribution"])
+        return super().from_config({**config, "distribution": distribution})
 
 
 def _check_kind(dtype, variable: keras.Variable, number: int) -> None:

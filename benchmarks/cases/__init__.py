@@ -11,6 +11,7 @@ from benchmarks.cases import (
     limit,
     log_prob,
     memory,
+    normalizer,
     training,
     untruncated,
 )
@@ -27,5 +28,6 @@ CASES = {
         import_time,
         memory,
         growth,
+        normalizer,
     )
 }

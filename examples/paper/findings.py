@@ -112,10 +112,11 @@ class NoGain:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A statement of the paper about a table. It holds if all of its checks hold."""
+    """A statement about a table, mostly of the paper. It holds if all of its checks hold."""
 
     text: str
     checks: tuple[Check, ...]
+    source: str = "The paper"
 
     def verdict(self, runs: Mapping[str, Run | None], results: Results) -> str:
         """Returns one line that says whether the finding holds in our numbers.

@@ -68,7 +68,7 @@ def _order(steps: int = 10_000) -> Table:
         f"The order of the priors after {steps:,} steps",
         ("nll",),
         tuple(rows),
-        (Finding("each prior beats the one above it on the same data", tuple(checks)),),
+        (Finding("each prior beats the one above it", tuple(checks), "Expected on each data set"),),
     )
 
 

@@ -24,6 +24,12 @@ def on_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
+def gpu_names() -> list[str]:
+    """Returns the model names of the GPUs that TensorFlow sees."""
+    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    return [found.get("device_name", "unknown") for found in details]
+
+
 def build(
     config: Config, *, schedule: Schedule | None = None, jit_compile: bool | None = None
 ) -> models.LatentVariableModel:

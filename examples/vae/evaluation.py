@@ -22,7 +22,7 @@ import tfp_lars
 from examples.common import cores, files, image_grid, machine, revision
 from examples.common.command_line import UserError
 from examples.vae import batches, datasets, models, priors
-from examples.vae.build import networks_digest
+from examples.vae.build import gpu_names, networks_digest
 from examples.vae.config import Config, Evaluation
 from examples.vae.run_directory import RunDirectory, evaluation_of
 
@@ -252,7 +252,7 @@ def evaluate(
         "config": {**config.to_json(), **config.identity()},
         "command": command,
         "revision": revision.revision(),
-        "machine": machine.describe(),
+        "machine": {**machine.describe(), "gpus": gpu_names()},
         "training_seconds": training_seconds,
         "evaluation_seconds": round(time.monotonic() - began, 1),
         "versions": {m.__name__: m.__version__ for m in (tfp_lars, tf, tfp, keras, np)},

@@ -12,7 +12,17 @@ from scipy import special
 
 import tfp_lars
 from benchmarks import __main__ as command_line
-from benchmarks import charts, harness, loops, machine, problem, report, with_keras, with_tensorflow
+from benchmarks import (
+    charts,
+    harness,
+    loops,
+    machine,
+    normalizer_study,
+    problem,
+    report,
+    with_keras,
+    with_tensorflow,
+)
 from benchmarks.arena import Arena, Settings, Times
 from benchmarks.cases import CASES
 from benchmarks.harness import Spread
@@ -443,7 +453,7 @@ def test_all_cases_are_listed(capsys):
     command_line.main(["--list"])
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines()] == list(CASES)
-    assert len(CASES) == 9
+    assert len(CASES) == 10
 
 
 def test_a_wrong_case_names_those_there_are(capsys):
@@ -479,3 +489,49 @@ def test_an_arena_goes_on_without_absent_contenders(contenders, monkeypatch):
     assert set(times.seconds) == {"ours"} and len(times.seconds["ours"]) == 2
     assert "there_is_no_such_module" in times.absent["theirs"]
     assert lines[-1] == "a case, n = 1: round 2 of 2"
+
+
+def test_normalizer_case_compares_speed_at_the_same_error(monkeypatch):
+    """Known times: pairs take half the time of the bare loop and have a third of the variance."""
+    from benchmarks.cases import normalizer
+
+    seconds = {"tfp_lars": [1.0], normalizer.PAIRS: [0.5], "bare candidates": [1.0]}
+
+    class FakeArena(Arena):
+        def call(self, function, **kwargs):
+            return {"best_block": 8, "pair_variance_ratio": 1 / 3}[function]
+
+        def measure(self, size, contenders, rounds, **kwargs):
+            return Times(size, seconds, {"glasflow": "not installed"})
+
+    monkeypatch.setattr(normalizer, "Arena", FakeArena)
+    result = normalizer.run(Settings("tiny", threads=1, show=lambda line: None))
+    bare, glasflow, pairs = result.outcomes
+    assert bare.value.median == 1.0
+    assert "not installed" in glasflow.absent
+    np.testing.assert_allclose(pairs.value.median, 6.0)
+
+
+def test_study_of_known_normalizers_agrees_with_monte_carlo():
+    """Plain Monte Carlo for the cases with Z above 1e-3."""
+    cases = {case.name: case for case in normalizer_study.known_cases()}
+    for case in cases.values():
+        assert case.log_z >= case.log_square >= 2 * case.log_z
+        if case.log_z > np.log(1e-3):
+            estimate = tfp_lars.estimate_log_normalizer(
+                case.distribution, 10**5, seed=0, antithetic=False
+            )
+            assert abs(estimate.log_z - case.log_z) < normal_bound() * estimate.stderr
+            variance = np.expm1(case.log_square - 2 * case.log_z) / 10**5
+            np.testing.assert_allclose(estimate.stderr, np.sqrt(variance), rtol=0.1)
+    linear = cases["sigmoid of a linear function, Z = 1e-09"]
+    np.testing.assert_allclose(linear.log_z, np.log(1e-9), rtol=1e-9)
+
+
+def test_coverage_study_prints_a_row_for_each_case(capsys, monkeypatch):
+    few = normalizer_study.COVERAGE_CASES[:1] + normalizer_study.COVERAGE_CASES[-1:]
+    monkeypatch.setattr(normalizer_study, "COVERAGE_CASES", few)
+    normalizer_study.main(["coverage", "--runs", "20"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split("|")[1].strip() for row in rows] == [case.about for case in few]
+    assert all(70 <= float(row.split("|")[5].strip(" %")) <= 100 for row in rows)

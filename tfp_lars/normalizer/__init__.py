@@ -3,8 +3,9 @@
 Z is stored and averaged as log Z, so that a rate of 1e-20 is as precise as one of 0.1.
 """
 
-from tfp_lars.normalizer.estimate import LogNormalizer, estimate_log_normalizer
+from tfp_lars.normalizer.estimate import estimate_log_normalizer
 from tfp_lars.normalizer.fixed import FixedNormalizer
+from tfp_lars.normalizer.log_normalizer import LogNormalizer
 from tfp_lars.normalizer.moving_average import MovingAverage, all_held, hold_while, moving_averages
 from tfp_lars.normalizer.protocol import Normalizer
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfp_lars import _compat
 from tfp_lars._arguments import PROBABILITY_SLACK
-from tfp_lars.normalizer.estimate import LogNormalizer
+from tfp_lars.normalizer.log_normalizer import LogNormalizer
 from tfp_lars.normalizer.protocol import Normalizer
 
 __all__ = ["FixedNormalizer"]
@@ -37,6 +37,7 @@ class FixedNormalizer(Normalizer):
         log_z = self._given
         if isinstance(log_z, LogNormalizer):
             _check_hits(log_z)
+            _check_batch_shape(log_z, batch_shape)
             log_z = _as_tensor(log_z.log_z, dtype)
         elif not isinstance(log_z, tf.Variable) and not tf.is_tensor(log_z):
             log_z = _as_tensor(log_z, dtype)
@@ -102,6 +103,15 @@ def _check_hits(estimate: LogNormalizer) -> None:
             f"`normalizer`: none of {estimate.num_samples} draws from the proposal had a(z) above "
             f"0, so log Z is only known to be below {bound:.2f} (95 % confidence). Raise "
             "`num_samples`, check whether `accept_fn` accepts anything, or pass a known log Z."
+        )
+
+
+def _check_batch_shape(estimate: LogNormalizer, batch_shape: tf.TensorShape) -> None:
+    if not batch_shape.is_compatible_with(np.shape(estimate.log_z)):
+        raise ValueError(
+            f"`normalizer` is an estimate for a distribution with batch shape "
+            f"{np.shape(estimate.log_z)}; this one has batch shape {batch_shape}. Estimate log Z "
+            "of this distribution, or pass `estimate.log_z` to use one value for all members."
         )
 
 

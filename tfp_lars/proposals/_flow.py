@@ -20,10 +20,12 @@ import tensorflow_probability as tfp
 import tf_keras
 
 from tfp_lars import _compat, _seeds
+from tfp_lars._describable import describable
 
 __all__ = [
     "Activation",
     "Flow",
+    "activation_name",
     "bounded",
     "checked_activation",
     "dense_stack",
@@ -38,6 +40,7 @@ tfd = tfp.distributions
 Activation = str | Callable[[tf.Tensor], tf.Tensor] | None
 
 
+@describable("Flow")
 class Flow(_compat.TransformedDistribution):
     """A transformed distribution whose `log_prob` always uses the current weights.
 
@@ -133,3 +136,18 @@ def checked_activation(value: Activation) -> Callable[[tf.Tensor], Any]:
             f"tensor; got {value!r}."
         )
     return activation
+
+
+def activation_name(activation: Callable) -> str:
+    """Returns the Keras name of an activation, or raises an error."""
+    name = getattr(activation, "__name__", "")
+    try:
+        known = tf_keras.activations.get(name) is activation
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError(
+            f"The activation {activation!r} of a flow cannot be saved. Use a Keras name, such as "
+            "'relu' or 'tanh'."
+        )
+    return name

@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _arguments
+from tfp_lars import _arguments, _compat
+from tfp_lars._describable import describable
 from tfp_lars.proposals import _flow
 from tfp_lars.proposals._standard_normal import standard_normal
 
@@ -93,6 +94,7 @@ def masked_autoregressive_flow(
     return _flow.Flow(standard_normal(d, dtype=dtype), _flow.stack(blocks, d), name=name)
 
 
+@describable("masked_autoregressive_network")
 class _AutoregressiveConditioner(tf.Module):
     """Shift and bounded log-scale of each coordinate, given those to its left.
 
@@ -104,6 +106,7 @@ class _AutoregressiveConditioner(tf.Module):
     def __init__(self, d, hidden_units, activation, bound, initializer, dtype, name):
         super().__init__(name=name)
         self._d = d
+        self._hidden_units = _compat.untracked(list(hidden_units))
         self._activation = activation
         self._bound = bound
         self.network = tfb.AutoregressiveNetwork(
@@ -127,3 +130,20 @@ class _AutoregressiveConditioner(tf.Module):
         out = tf.reshape(out, tf.concat([tf.shape(out)[:-1], [self._d, 2]], axis=0))
         shift, raw = tf.unstack(out, axis=-1)  # [..., d] each
         return shift, _flow.bounded(raw, self._bound)
+
+    def get_config(self):
+        """Returns the arguments of the constructor as JSON values, without the weights."""
+        return {
+            "d": self._d,
+            "hidden_units": list(self._hidden_units),
+            "activation": _flow.activation_name(self._activation),
+            "bound": self._bound,
+            "dtype": self.network.trainable_weights[0].dtype.name,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Creates a network from the result of `get_config`."""
+        activation = _flow.checked_activation(config["activation"])
+        return cls(**{**config, "activation": activation}, initializer=_flow.initial_kernels(None))

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _arguments
+from tfp_lars import _arguments, _compat
+from tfp_lars._describable import describable
 from tfp_lars.proposals import _flow
 from tfp_lars.proposals._standard_normal import standard_normal
 
@@ -99,6 +100,7 @@ def real_nvp(
     return _flow.Flow(standard_normal(d, dtype=dtype), _flow.stack(couplings, d), name=name)
 
 
+@describable("real_nvp_network")
 class _CouplingNetwork(tf.Module):
     """Shift and bounded log-scale of a coupling's second part, given its first.
 
@@ -108,6 +110,7 @@ class _CouplingNetwork(tf.Module):
 
     def __init__(self, sizes, activation, bound, initializer, dtype, name):
         super().__init__(name=name)
+        self._sizes = _compat.untracked(list(sizes))
         self._activation = activation
         self._bound = bound
         shapes = list(itertools.pairwise(sizes))
@@ -124,3 +127,19 @@ class _CouplingNetwork(tf.Module):
         out = _flow.dense_stack(x, self.kernels, self.biases, self._activation)
         shift, raw = tf.split(out, 2, axis=-1)  # [..., d - d // 2] each
         return shift, _flow.bounded(raw, self._bound)
+
+    def get_config(self):
+        """Returns the arguments of the constructor as JSON values, without the weights."""
+        return {
+            "sizes": list(self._sizes),
+            "activation": _flow.activation_name(self._activation),
+            "bound": self._bound,
+            "dtype": self.biases[0].dtype.name,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Creates a network from the result of `get_config`."""
+        activation = _flow.checked_activation(config["activation"])
+        return cls(**{**config, "activation": activation}, initializer=_flow.initial_kernels(None))

@@ -1,0 +1,63 @@
+"""Estimates of Z: proposals per second, and what antithetic pairs gain."""
+
+from __future__ import annotations
+
+from benchmarks.arena import Arena, Settings
+from benchmarks.cases.draws import GLASFLOW, OURS, D, Z
+from benchmarks.cases.limit import BARE
+from benchmarks.harness import Spread
+from benchmarks.results import CaseResult, Goal, Outcome
+
+PAIRS = "tfp_lars, antithetic pairs"
+
+
+def run(settings: Settings) -> CaseResult:
+    """Compares estimates of Z with a bare loop and with glasflow."""
+    n, rounds = settings.pick(full=(10**6, 9), quick=(2 * 10**5, 3), tiny=(1000, 2))
+    result = CaseResult(
+        "normalizer",
+        f"Estimate of Z from {n:,} proposals, d={D}, a = {D}-100-100-1, Z ≈ {Z}",
+        notes=[
+            "Bare candidates: one `tf.function` draws proposals with the library's normal random "
+            "numbers, then evaluates and sums a(z), in the fastest block size. glasflow: "
+            "`estimate_normalisation_constant` in batches of 10,000. Speed per unit of variance "
+            "compares the time for the same error of Z.",
+        ],
+    )
+    problem = {"d": D, "z": Z}
+    with Arena(settings, result.name) as arena:
+        block = arena.call("best_block", candidates=n, **problem)
+        gain = 1.0 / arena.call("pair_variance_ratio", num_samples=max(n, 10**5), **problem)
+        times = arena.measure(
+            f"{n:,} proposals",
+            {
+                OURS: arena.tensorflow("estimate", num_samples=n, antithetic=False, **problem),
+                PAIRS: arena.tensorflow("estimate", num_samples=n, antithetic=True, **problem),
+                BARE: arena.tensorflow("bare_candidates", candidates=n, block=block, **problem),
+                GLASFLOW: arena.torch("estimate", num_samples=n, **problem),
+            },
+            rounds,
+            num_calls=1,
+        )
+        result.timings.extend(times.timings())
+        for name, bound in ((BARE, 0.9), (GLASFLOW, 2.0)):
+            goal = Goal(f"speed of {OURS} over {name}", at_least=bound)
+            result.outcomes.append(times.ratio(goal, name, OURS))
+        speed = times.ratio(
+            Goal("speed of pairs per unit of variance over bare candidates", at_least=1.5),
+            BARE,
+            PAIRS,
+        )
+        result.outcomes.append(_scaled(speed, gain))
+        result.notes.append(f"Pairs divide the variance by {gain:.2f}.")
+    return result
+
+
+def _scaled(outcome: Outcome, factor: float) -> Outcome:
+    if outcome.value is None:
+        return outcome
+    value = outcome.value
+    return Outcome(
+        outcome.goal,
+        Spread(factor * value.median, factor * value.low, factor * value.high, value.count),
+    )

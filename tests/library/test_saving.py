@@ -1,0 +1,419 @@
+"""`save` and `load`, and `.keras` files: distributions as JSON and weights."""
+
+import json
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+import tf_keras
+
+from tests.processes import run_python
+from tfp_lars import (
+    AcceptanceNetwork,
+    DistributionLayer,
+    MovingAverage,
+    Resampled,
+    load,
+    proposals,
+    save,
+)
+
+tfb = tfp.bijectors
+tfd = tfp.distributions
+
+
+@keras.saving.register_keras_serializable(package="test_saving")
+class Registered(keras.Model):
+    """A network of a user, with batch statistics."""
+
+    def __init__(self, units=3, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.norm = keras.layers.BatchNormalization()
+        self.out = keras.layers.Dense(units)
+
+    def logits(self, z):
+        return keras.ops.sum(self.out(self.norm(z)), axis=-1)
+
+    def call(self, z):
+        return keras.ops.sigmoid(self.logits(z))
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+def sequential():
+    return keras.Sequential(
+        [keras.layers.Dense(4, "relu"), keras.layers.Dropout(0.5), keras.layers.Dense(1, "sigmoid")]
+    )
+
+
+def functional():
+    z = keras.Input([2])
+    h = keras.layers.Dense(4, "tanh")(z)
+    return keras.Model(z, keras.layers.Dense(1)(keras.layers.Concatenate()([z, h])))
+
+
+def normal(**kwargs):
+    return tfd.MultivariateNormalDiag(tf.zeros(2), **kwargs)
+
+
+def shared():
+    """The same variable, bijector and network occur twice."""
+    scale, network = tf.Variable([1.0, 1.2], name="scale"), AcceptanceNetwork((4,))
+    inner = Resampled(tfd.MultivariateNormalDiag(tf.zeros(2), scale), network, T=5)
+    return Resampled(tfb.Scale(scale)(inner), network, T=None)
+
+
+DISTRIBUTIONS = {
+    "acceptance network": lambda: Resampled(normal(), AcceptanceNetwork((4, 3), "relu")),
+    "frozen": lambda: Resampled(normal(), AcceptanceNetwork((4,))).freeze(num_samples=500, seed=1),
+    "fixed number": lambda: Resampled(normal(), AcceptanceNetwork((4,)), T=7, normalizer=-1.5),
+    "sequential": lambda: Resampled(normal(), sequential()),
+    "functional": lambda: Resampled(normal(), functional(), T=None, from_logits=True),
+    "registered": lambda: Resampled(normal(), Registered(5)),
+    "standard normal": lambda: Resampled(proposals.standard_normal(2), AcceptanceNetwork((4,))),
+    "real_nvp": lambda: Resampled(proposals.real_nvp(2, 3, (5, 6)), AcceptanceNetwork((4,))),
+    "flow alone": lambda: proposals.real_nvp(3, 2, (5,), dtype=tf.float64, activation="tanh"),
+    "maf": lambda: Resampled(
+        proposals.masked_autoregressive_flow(2, 2, (6,)), AcceptanceNetwork((4,))
+    ),
+    "mixture": lambda: proposals.gaussian_mixture(2, 3),
+    "variables": lambda: Resampled(
+        tfd.Independent(
+            tfd.Normal(
+                tf.Variable([0.1, 0.2]), tfp.util.TransformedVariable([1.0, 2.0], tfb.Exp())
+            ),
+            1,
+        ),
+        AcceptanceNetwork((4,)),
+        normalizer=MovingAverage(32, 0.5),
+    ),
+    "transformed": lambda: tfd.TransformedDistribution(
+        tfd.Sample(tfd.StudentT(np.float32(5.0), 0.0, tf.Variable(2.0)), [2]),
+        tfb.Chain([tfb.Shift(np.float32([1.0, -1.0])), tfb.Scale(tf.Variable([2.0, 0.5]))]),
+    ),
+    "shared": shared,
+    "discrete": lambda: Resampled(
+        tfd.Independent(tfd.Bernoulli(logits=tf.zeros(6), dtype=tf.int32), 1),
+        AcceptanceNetwork((4,)),
+    ),
+    "batch": lambda: Resampled(tfd.Normal([0.0, 1.0], 1.0), AcceptanceNetwork((4,)), T=3),
+    "float64": lambda: Resampled(
+        proposals.standard_normal(2, dtype=tf.float64), AcceptanceNetwork((4,))
+    ),
+    "infinite": lambda: tfd.TruncatedNormal(0.0, 1.0, low=-1.0, high=float("inf")),
+    "half": lambda: tfd.Normal(tf.Variable(0.5, dtype=tf.bfloat16), tf.constant(1.0, tf.bfloat16)),
+}
+
+
+def made(name):
+    """Returns a distribution whose variables all differ from their initial values."""
+    dist = DISTRIBUTIONS[name]()
+    z = points(dist)
+    dist.log_prob(z)  # updates averages
+    rng = np.random.default_rng(0)
+    for v in dist.trainable_variables:
+        v.assign_add(tf.cast(rng.normal(0, 0.1, size=v.shape), v.dtype))
+    return dist, z
+
+
+def points(dist):
+    shape = [5, *dist.batch_shape, *dist.event_shape]
+    z = np.random.default_rng(1).normal(0, 0.3, size=shape)
+    dtype = tf.as_dtype(dist.dtype)
+    return tf.cast(z > 0, dtype) if dtype.is_integer else tf.cast(z, dtype)
+
+
+def assert_same(dist, other, z):
+    values = [d.variables for d in (dist, other)]
+    assert [v.trainable for v in values[0]] == [v.trainable for v in values[1]]
+    for old, new in zip(*values, strict=True):
+        assert old is not new
+        np.testing.assert_array_equal(old.numpy(), new.numpy())
+    # With the same state, averages draw the same numbers.
+    # TFP's bijectors have cached values of `z` for old weights.
+    np.testing.assert_array_equal(*(d.log_prob(tf.identity(z)) for d in (dist, other)))
+    assert (dist.dtype, dist.batch_shape, dist.event_shape, dist.name) == (
+        other.dtype,
+        other.batch_shape,
+        other.event_shape,
+        other.name,
+    )
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_loaded_distribution_is_the_saved_one(name, tmp_path):
+    dist, z = made(name)
+    save(dist, tmp_path / "dist")
+    assert_same(dist, load(tmp_path / "dist"), z)
+    assert [p.name for p in tmp_path.iterdir()] == ["dist"]
+
+
+def test_estimate_with_its_error_is_loaded(tmp_path):
+    dist, _ = made("frozen")
+    frozen = dist.copy(normalizer=MovingAverage()).freeze(num_samples=500, seed=1)
+    save(frozen, tmp_path / "dist")
+    loaded = load(tmp_path / "dist").estimate
+    assert repr(loaded) == repr(frozen.estimate)
+    assert (loaded.log_z, loaded.stderr) == (frozen.estimate.log_z, frozen.estimate.stderr)
+
+
+def test_parts_that_occur_twice_stay_one(tmp_path):
+    dist, _ = made("shared")
+    save(dist, tmp_path / "dist")
+    loaded = load(tmp_path / "dist")
+    assert loaded.accept_fn is loaded.proposal.distribution.accept_fn
+    assert loaded.proposal.bijector.scale is loaded.proposal.distribution.proposal.scale.diag
+    assert len(loaded.variables) == len(dist.variables)
+
+
+def test_loaded_distribution_trains(tmp_path):
+    dist, z = made("real_nvp")
+    save(dist, tmp_path / "dist")
+    loaded = load(tmp_path / "dist")
+    with tf.GradientTape() as tape:
+        loss = -tf.reduce_mean(loaded.log_prob(z))
+    assert all(g is not None for g in tape.gradient(loss, loaded.trainable_variables))
+
+
+def test_file_loads_in_a_new_process(tmp_path):
+    dist = Resampled(proposals.real_nvp(2, 2, (4,)), AcceptanceNetwork((4,)))
+    frozen = dist.freeze(num_samples=1000, seed=1)
+    save(frozen, tmp_path / "dist")
+    z = np.float32([[0.1, 0.2], [0.3, -0.4]])
+    code = f"""
+        import tfp_lars
+        print(tfp_lars.load({str(tmp_path / "dist")!r}).log_prob({z.tolist()!r}).numpy().tolist())
+        """
+    printed = json.loads(run_python(code).stdout)
+    np.testing.assert_array_equal(np.float32(printed), frozen.log_prob(z))
+
+
+# What cannot be described.
+
+
+class Slope(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = tf.Variable([1.0, 2.0])
+
+    def logits(self, z):
+        return tf.reduce_sum(self.slope * z, axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="test_saving")
+class Unconfigured(keras.Model):
+    def __init__(self, out):
+        super().__init__()
+        self.out = out
+
+    def call(self, z):
+        return self.out(z)
+
+
+def with_attribute():
+    dist = normal()
+    dist.extra = tf.Variable(1.0, name="extra")
+    return dist
+
+
+class Subclass(tfd.Normal):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Resampled(normal(), lambda z: tf.sigmoid(z[..., 0])),
+            "a function .*accept_fn.*Checkpoint",
+        ),
+        (lambda: Resampled(normal(), Slope()), "a Slope .*accept_fn.*tf.train.Checkpoint"),
+        (
+            lambda: Resampled(normal(), tf_keras.Sequential([tf_keras.layers.Dense(1, "sigmoid")])),
+            "a Sequential",
+        ),
+        (
+            lambda: Resampled(normal(), Unconfigured(keras.layers.Dense(1, "sigmoid"))),
+            "(?s)has no configuration.*register_keras_serializable",
+        ),
+        (lambda: proposals.real_nvp(2, activation=lambda x: x), "activation .* cannot be saved"),
+        (lambda: Subclass(0.0, 1.0), "a Subclass"),
+        (with_attribute, "1 variables that are not among its constructor arguments.*extra"),
+        (
+            lambda: tfd.TransformedDistribution(
+                normal(), tfb.Inline(tf.identity, tf.identity, forward_min_event_ndims=0)
+            ),
+            "a function|a Inline",
+        ),
+    ],
+)
+def test_what_cannot_be_described_is_an_error_with_the_remedy(make, message, tmp_path):
+    dist = make()
+    with pytest.raises(ValueError, match=message):
+        save(dist, tmp_path / "dist")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(NotImplementedError, match=message):
+        DistributionLayer(dist).get_config()
+
+
+def test_other_objects_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="`dist` must be a TFP distribution"):
+        save(AcceptanceNetwork(), tmp_path / "dist")
+
+
+# Files that are not what they should be.
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "dist"
+    save(Resampled(normal(), AcceptanceNetwork((4,))), path)
+    return path
+
+
+def rewrite(path, change):
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(content["distribution.json"])
+    change(header)
+    content["distribution.json"] = json.dumps(header).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_truncated_file_is_refused(saved, share):
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match="is not a distribution .* or it is damaged"):
+        load(saved)
+
+
+def test_changed_weight_is_found(tmp_path):
+    dist = normal(scale_diag=tf.Variable([1.25, 1.5]))
+    save(dist, tmp_path / "dist")
+    content = (tmp_path / "dist").read_bytes()
+    old, new = (np.float32([1.25, x]).tobytes() for x in (1.5, 1.75))
+    assert content.count(old) == 1
+    (tmp_path / "dist").write_bytes(content.replace(old, new))
+    with pytest.raises(ValueError, match="damaged"):
+        load(tmp_path / "dist")
+
+
+def test_other_files_are_refused(saved, tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    with pytest.raises(ValueError, match="is not a distribution that `tfp_lars.save` has written"):
+        load(tmp_path / "other.npz")
+    rewrite(saved, lambda header: header.update(format="other"))
+    with pytest.raises(ValueError, match="is not a distribution that `tfp_lars.save` has written"):
+        load(saved)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "missing")
+
+
+def test_newer_file_is_refused(saved):
+    rewrite(saved, lambda header: header.update(version=2))
+    with pytest.raises(ValueError, match="version 2 of the file format.*Upgrade tfp_lars"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "tfd", "name": "__builtins__"},
+        {"kind": "tfd", "name": "Distribution.__subclasses__"},
+        {"kind": "tfp_lars", "name": "os.system"},
+        {"kind": "os", "name": "system"},
+        {"kind": "keras", "config": {"module": "os", "class_name": "system", "config": {}}},
+    ],
+)
+def test_description_cannot_name_other_code(saved, change):
+    rewrite(saved, lambda header: header["distribution"].update(change))
+    with pytest.raises(ValueError, match="cannot be rebuilt"):
+        load(saved)
+
+
+def test_lambda_layer_is_not_executed(tmp_path):
+    network = keras.Sequential([keras.layers.Lambda(lambda z: tf.sigmoid(z[..., :1]))])
+    save(Resampled(normal(), network), tmp_path / "dist")
+    with pytest.raises(ValueError, match="cannot be rebuilt"):
+        load(tmp_path / "dist")
+
+
+def test_array_of_another_shape_is_refused(saved):
+    def change(header):
+        weights = header["distribution"]["parameters"]["accept_fn"]["weights"]
+        weights[0]["array"] = weights[1]["array"]
+
+    rewrite(saved, change)
+    with pytest.raises(ValueError, match="cannot be rebuilt"):
+        load(saved)
+
+
+def test_interrupted_save_keeps_the_old_file(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save(normal(), saved)
+    assert saved.read_bytes() == before
+    assert [p.name for p in saved.parent.iterdir()] == ["dist"]
+
+
+# Keras models.
+
+
+def functional_model(dist):
+    z = keras.Input(dist.event_shape)
+    layer = DistributionLayer(dist)
+    return keras.Model(z, layer(z))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["acceptance network", "frozen", "registered", "real_nvp", "maf", "mixture", "variables"],
+)
+def test_functional_model_is_restored_from_its_file(name, tmp_path):
+    dist, z = made(name)
+    model = functional_model(dist)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_same(dist, loaded.layers[-1].distribution, z)
+
+
+def test_model_file_loads_in_a_new_process(tmp_path):
+    dist, _ = made("acceptance network")
+    model = functional_model(dist.freeze(num_samples=1000, seed=1))
+    model.save(tmp_path / "model.keras")
+    z = np.float32([[0.1, 0.2], [0.3, -0.4]])
+    code = f"""
+        import keras, tfp_lars, numpy as np
+        model = keras.saving.load_model({str(tmp_path / "model.keras")!r})
+        print(np.array(model(np.float32({z.tolist()!r}))).tolist())
+        """
+    printed = json.loads(run_python(code).stdout)
+    np.testing.assert_array_equal(np.float32(printed), model(z))
+
+
+def test_layer_configuration_is_json_without_the_weights_of_networks():
+    dist, _ = made("variables")
+    layer = DistributionLayer(dist, name="prior")
+    config = json.loads(json.dumps(layer.get_config()))
+    assert "weights" not in config["distribution"]["parameters"]["accept_fn"]
+    clone = DistributionLayer.from_config(config)
+    assert clone.name == "prior"
+    # Parameters are part of the configuration, weights of networks are not.
+    variables = [d.proposal.variables for d in (dist, clone.distribution)]
+    for old, new in zip(*variables, strict=True):
+        np.testing.assert_array_equal(old, new)
+    kernels = [d.accept_fn.variables[0].numpy() for d in (dist, clone.distribution)]
+    assert np.any(kernels[0] != kernels[1])

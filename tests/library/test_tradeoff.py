@@ -1,0 +1,111 @@
+"""`truncation_tradeoff`: log-likelihood and expected attempts for each truncation."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars import AcceptanceNetwork, MovingAverage, Resampled, truncation_tradeoff
+
+tfd = tfp.distributions
+
+T = (1, 2, 7, 1000, None)
+
+
+def linear(**kwargs):
+    """a(z) = z and Z = 1/2."""
+    return Resampled(tfd.Uniform(), lambda z: z, **kwargs)
+
+
+def points():
+    return np.linspace(0.05, 1.0, 40).astype(np.float32)
+
+
+def test_each_row_is_that_of_a_frozen_copy():
+    dist = linear(T=3, normalizer=np.log(0.5))
+    tradeoff = truncation_tradeoff(dist, points(), T)
+    assert tradeoff.T == T
+    assert tradeoff.estimate is None
+    for i, t in enumerate(T):
+        copy = dist.copy(T=t)
+        log_prob = copy.log_prob(points()).numpy().astype(np.float64)
+        np.testing.assert_allclose(tradeoff.log_likelihood[i], np.mean(log_prob), atol=1e-6)
+        stderr = np.std(log_prob, ddof=1) / np.sqrt(40)
+        np.testing.assert_allclose(tradeoff.stderr[i], stderr, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(tradeoff.expected_attempts[i], copy.expected_attempts, rtol=1e-6)
+
+
+def test_log_z_is_estimated_once_and_its_error_counts():
+    dist = linear(normalizer=MovingAverage(16))
+    tradeoff = truncation_tradeoff(dist, points(), T, num_samples=1000, seed=1)
+    assert tradeoff.estimate.num_samples == 1000
+    assert dist.normalizer.num_updates == 0
+    exact = truncation_tradeoff(linear(normalizer=tradeoff.estimate.log_z), points(), T)
+    np.testing.assert_allclose(tradeoff.log_likelihood, exact.log_likelihood, atol=1e-6)
+    extra = np.sqrt(np.maximum(tradeoff.stderr**2 - exact.stderr**2, 0.0))
+    # log p does not depend on Z at T = 1, and falls as log Z rises if T = None.
+    np.testing.assert_allclose(extra[[0, -1]], [0.0, tradeoff.estimate.stderr], atol=1e-6)
+    assert 0.0 < extra[1] < extra[-1]
+
+
+def test_frozen_distribution_keeps_its_estimate():
+    frozen = linear().freeze(num_samples=500, seed=1)
+    assert truncation_tradeoff(frozen, points()).estimate is frozen.estimate
+
+
+def test_points_outside_the_support_have_density_zero():
+    tradeoff = truncation_tradeoff(linear(normalizer=-0.7), [0.5, 2.0], (1, 5))
+    assert np.all(np.isneginf(tradeoff.log_likelihood))
+
+
+def test_nested_average_is_frozen():
+    dist = Resampled(linear(), lambda z: 1.0 - 0.5 * z)
+    rows = [truncation_tradeoff(dist, points(), T, num_samples=2000, seed=1) for _ in range(2)]
+    np.testing.assert_array_equal(rows[0].log_likelihood, rows[1].log_likelihood)
+
+
+def test_repr_is_a_table():
+    lines = repr(truncation_tradeoff(linear(normalizer=np.log(0.5)), points(), (1, None)))
+    assert lines.splitlines()[0] == "TruncationTradeoff"
+    assert lines.splitlines()[2].split() == ["1", "0.000", "±", "0.000", "1"]
+    assert lines.splitlines()[3].split()[0] == "None"
+
+
+def test_plot_names_each_truncation():
+    """Points with nearly the same attempts share a label."""
+    dist = linear(normalizer=np.log(0.5))
+    figure = truncation_tradeoff(dist, points(), (1, 2, 3, 10, 100, None)).plot()
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.texts] == ["T = 1", "T = 2", "T = 3", "T ≥ 10"]
+    (axis,) = truncation_tradeoff(dist, points(), (1, None)).plot().axes
+    assert [text.get_text() for text in axis.texts] == ["T = 1", "T = ∞"]
+    assert axis.get_xlabel() == "expected attempts per draw"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "arguments"),
+    [
+        (TypeError, "`dist` must be a `Resampled`", (tfd.Uniform(), points())),
+        (
+            ValueError,
+            r"batch shape \[\]; got \(2,\)",
+            (Resampled(tfd.Normal([0.0, 1.0], 1.0), tf.sigmoid), points()),
+        ),
+        (ValueError, "`T` must be an integer", (linear(), points(), (0,))),
+        (TypeError, "`T` must be an integer", (linear(), points(), "10")),
+        (ValueError, "`T` is empty", (linear(), points(), ())),
+        (ValueError, "`samples` has 1 NaN", (linear(), [0.1, np.nan])),
+        (ValueError, r"shape \(3, 1\); expected \(N,\)", (linear(), np.zeros((3, 1)))),
+        (ValueError, "has 1 rows; at least 2", (linear(), [0.1])),
+    ],
+)
+def test_wrong_arguments_are_named(error, message, arguments):
+    with pytest.raises(error, match=message):
+        truncation_tradeoff(*arguments)
+
+
+def test_single_truncation_needs_no_tuple():
+    dist = Resampled(
+        tfd.Sample(tfd.Normal(0.0, 1.0), [2]), AcceptanceNetwork((4,)), normalizer=-1.0
+    )
+    assert truncation_tradeoff(dist, [[0.1, 0.2], [0.3, 0.4]], 5).T == (5,)

@@ -1,0 +1,339 @@
+"""Distributions as JSON values and arrays, and back.
+
+A description names classes of TFP, of Keras and of this package, and the arguments of their
+constructors. Nothing else can be named, so that a description from an unknown source executes no
+code. Arrays are listed separately, by their path in the description.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars._describable import class_of_name, describable, name_of_class
+from tfp_lars.normalizer import LogNormalizer, MovingAverage
+from tfp_lars.resampled import Resampled
+
+__all__ = ["Describer", "Rebuilder", "inlined"]
+
+tfb = tfp.bijectors
+tfd = tfp.distributions
+
+_REMEDY = (
+    "Save its variables with `tf.train.Checkpoint(dist=dist)` instead, or with "
+    "`model.save_weights('model.weights.h5')` in a Keras model, and restore them into a "
+    "distribution that is built in the same way."
+)
+
+
+class Describer:
+    """Describes a distribution.
+
+    Args:
+      dist: A `Resampled`, or a distribution of TFP, whose parameters are numbers, arrays,
+        variables, distributions and bijectors of TFP, Keras 3 networks, or proposals of this
+        package.
+
+    Attributes:
+      config: JSON values.
+      arrays: Values of tensors and variables by path.
+    """
+
+    def __init__(self, dist: tfd.Distribution):
+        self.arrays: dict[str, np.ndarray] = {}
+        self._paths: dict[int, str] = {}
+        self._kept: list[Any] = []  # an `id` is unique only while its object lives
+        self._saved: set[int] = set()
+        self.config = self._describe(dist, "dist")
+        missing = [v for v in dist.variables if id(v) not in self._saved]
+        if missing:
+            raise ValueError(
+                f"The distribution {dist.name!r} has {len(missing)} variables that are not among "
+                f"its constructor arguments, such as {missing[0].name!r}. {_REMEDY}"
+            )
+
+    def _describe(self, value: Any, path: str) -> Any:
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"kind": "float", "value": repr(value)}
+        if isinstance(value, (list, tuple)):
+            items = [self._describe(item, f"{path}.{i}") for i, item in enumerate(value)]
+            return {"kind": "tuple" if isinstance(value, tuple) else "list", "items": items}
+        if isinstance(value, dict):
+            items = {str(k): self._describe(item, f"{path}.{k}") for k, item in value.items()}
+            return {"kind": "dict", "items": items}
+        if isinstance(value, (tf.DType, np.dtype)) or _is_numpy_type(value):
+            return {"kind": "dtype", "name": tf.as_dtype(value).name}
+        if isinstance(value, tf.TensorShape):
+            return {"kind": "shape", "value": value.as_list()}
+        if isinstance(value, LogNormalizer):
+            return self._estimate(value, path)
+        if isinstance(value, (np.ndarray, np.generic)) or _is_plain_tensor(value):
+            return {"kind": "array", **self._array(value, path)}
+        if id(value) in self._paths:
+            return {"kind": "same", "path": self._paths[id(value)]}
+        described = self._describe_object(value, path)
+        self._paths[id(value)] = path
+        self._kept.append(value)
+        return {**described, "path": path}
+
+    def _describe_object(self, value: Any, path: str) -> dict[str, Any]:
+        """Describes what may occur at several places, where it must stay the same object."""
+        if isinstance(value, tf.Variable):
+            return {"kind": "variable", **self._variable(value, path), "name": _short_name(value)}
+        if isinstance(value, tfp.util.TransformedVariable):
+            return {
+                "kind": "transformed_variable",
+                "variable": self._describe(value.pretransformed_input, f"{path}.variable"),
+                "bijector": self._describe(value.bijector, f"{path}.bijector"),
+                "name": value.name,
+            }
+        if isinstance(value, MovingAverage):
+            return self._moving_average(value, path)
+        if isinstance(value, keras.Layer):
+            return self._network(value, path)
+        kind, name = _class_name(type(value))
+        if name is None:
+            raise ValueError(
+                f"A distribution with {_text(value)} cannot be described ({path}), because it is "
+                f"code of yours or has no configuration. {_REMEDY}"
+            )
+        if hasattr(value, "get_config") and not isinstance(value, tfd.Distribution):
+            weights = [self._variable(v, f"{path}.{i}") for i, v in enumerate(value.variables)]
+            return {"kind": kind, "name": name, "config": value.get_config(), "weights": weights}
+        return {"kind": kind, "name": name, "parameters": self._parameters(value, path)}
+
+    def _parameters(self, value: Any, path: str) -> dict[str, Any]:
+        given = dict(value.parameters)
+        if isinstance(value, Resampled) and value.estimate is not None:
+            given["normalizer"] = value.estimate
+            self._saved.add(id(value.normalizer))
+        described = {}
+        for name, parameter in inspect.signature(type(value).__init__).parameters.items():
+            # Functions that are defaults are code of TFP and need no description.
+            is_default = callable(parameter.default) and given.get(name) is parameter.default
+            if name in given and name != "self" and not is_default:
+                described[name] = self._describe(given[name], f"{path}.{name}")
+        return described
+
+    def _estimate(self, estimate: LogNormalizer, path: str) -> dict[str, Any]:
+        return {
+            "kind": "estimate",
+            "log_z": self._array(estimate.log_z, f"{path}.log_z"),
+            "stderr": self._array(estimate.stderr, f"{path}.stderr"),
+            "num_samples": int(estimate.num_samples),
+            "method": estimate.method,
+        }
+
+    def _moving_average(self, average: MovingAverage, path: str) -> dict[str, Any]:
+        return {
+            "kind": "moving_average",
+            "num_samples": average.num_samples,
+            "decay": average.decay,
+            "score_function": average.score_function,
+            "name": average.name,
+            "weights": {
+                _short_name(v): self._variable(v, f"{path}.{_short_name(v)}")
+                for v in average.variables
+            },
+        }
+
+    def _network(self, network: keras.Layer, path: str) -> dict[str, Any]:
+        try:
+            config: Any = keras.saving.serialize_keras_object(network)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"The Keras network {network.name!r} ({path}) has no configuration: {error} Give "
+                "its class a `get_config` and the decorator "
+                "`@keras.saving.register_keras_serializable()`."
+            ) from error
+        config.pop("compile_config", None)
+        weights = []
+        for i, v in enumerate(network.variables):
+            variable = v.value if isinstance(v, keras.Variable) else v
+            weights.append(self._variable(variable, f"{path}.{i}"))
+        return {"kind": "keras", "config": config, "weights": weights}
+
+    def _variable(self, variable: tf.Variable, path: str) -> dict[str, Any]:
+        self._saved.add(id(variable))
+        return {**self._array(variable, path), "trainable": variable.trainable}
+
+    def _array(self, value: Any, path: str) -> dict[str, Any]:
+        dtype = tf.as_dtype(value.dtype) if hasattr(value, "dtype") else tf.float64
+        if dtype == tf.bfloat16:  # NumPy cannot store it; its values are also values of float32
+            value = tf.cast(value, tf.float32)
+        self.arrays[path] = np.asarray(value)
+        return {"array": path, "dtype": dtype.name}
+
+
+def inlined(config: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Returns a description with the values of arrays in it, but not the weights of networks."""
+    if isinstance(config, list):
+        return [inlined(item, arrays) for item in config]
+    if not isinstance(config, dict):
+        return config
+    new = {
+        key: inlined(value, arrays)
+        for key, value in config.items()
+        if not (key == "weights" and "kind" in config)
+    }
+    if isinstance(config.get("array"), str) and config["array"] in arrays:
+        new["array"] = arrays[config["array"]].tolist()
+    return new
+
+
+class Rebuilder:
+    """Builds the distribution of a description.
+
+    Args:
+      arrays: Values by path; `None` if the description has them, and networks keep their initial
+        weights.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray] | None = None):
+        self._arrays = arrays
+        self._objects: dict[str, Any] = {}
+        self._weights: list[tuple[Callable[[], list[Any]], list[Any]]] = []
+
+    def __call__(self, config: Any) -> tfd.Distribution:
+        """Returns the distribution, with its weights."""
+        dist = self._build(config)
+        if not isinstance(dist, tfd.Distribution):
+            raise ValueError("The description is not that of a distribution.")
+        # Networks have variables only after the constructor of the distribution has called them.
+        for variables, configs in self._weights:
+            for variable, stored in zip(variables(), configs, strict=True):
+                variable.assign(self._array(stored))
+        return dist
+
+    def _build(self, config: Any) -> Any:
+        if not isinstance(config, dict):
+            return config
+        kind = config["kind"]
+        if kind == "float":
+            return float(config["value"])
+        if kind in ("list", "tuple"):
+            items = [self._build(item) for item in config["items"]]
+            return tuple(items) if kind == "tuple" else items
+        if kind == "dict":
+            return {key: self._build(item) for key, item in config["items"].items()}
+        if kind == "dtype":
+            return tf.as_dtype(config["name"])
+        if kind == "shape":
+            return tf.TensorShape(config["value"])
+        if kind == "array":
+            return tf.constant(self._array(config))
+        if kind == "estimate":
+            log_z, stderr = (self._array(config[key]).numpy() for key in ("log_z", "stderr"))
+            return LogNormalizer(log_z, stderr, config["num_samples"], config["method"])
+        if kind == "same":
+            return self._objects[config["path"]]
+        self._objects[config["path"]] = built = self._build_object(kind, config)
+        return built
+
+    def _build_object(self, kind: str, config: dict[str, Any]) -> Any:
+        if kind == "variable":
+            return tf.Variable(
+                self._array(config), trainable=config["trainable"], name=config["name"]
+            )
+        if kind == "transformed_variable":
+            return tfp.util.TransformedVariable(
+                None,
+                self._build(config["bijector"]),
+                pretransformed_input=self._build(config["variable"]),
+                name=config["name"],
+            )
+        if kind == "moving_average":
+            average = MovingAverage(
+                config["num_samples"],
+                config["decay"],
+                score_function=config["score_function"],
+                name=config["name"],
+            )
+            stored = config.get("weights", {})
+            names = sorted(stored)
+            self._restore(
+                lambda: sorted(average.variables, key=_short_name), [stored[n] for n in names]
+            )
+            return average
+        if kind == "keras":
+            network = keras.saving.deserialize_keras_object(config["config"], safe_mode=True)
+            if not isinstance(network, keras.Layer):
+                raise ValueError(f"{config['path']} is not a Keras network.")
+            self._restore(lambda: list(network.variables), config.get("weights", []))
+            return network
+        cls = _class(kind, config["name"])
+        if "config" in config:
+            built = cls.from_config(config["config"])
+            self._restore(lambda: list(built.variables), config.get("weights", []))
+            return built
+        return cls(**{key: self._build(item) for key, item in config["parameters"].items()})
+
+    def _restore(self, variables: Callable[[], list[Any]], configs: list[Any]) -> None:
+        if self._arrays is not None:
+            self._weights.append((variables, configs))
+
+    def _array(self, config: dict[str, Any]) -> tf.Tensor:
+        value = config["array"]
+        if isinstance(value, str):
+            value = (self._arrays or {})[value]
+        # TensorFlow makes no bfloat16 from other arrays.
+        stored = "float32" if config["dtype"] == "bfloat16" else config["dtype"]
+        return tf.cast(tf.constant(value, tf.as_dtype(stored)), config["dtype"])
+
+
+def _is_numpy_type(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, np.generic)
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    return isinstance(value, tf.Tensor) and hasattr(value, "numpy")
+
+
+def _short_name(variable: tf.Variable) -> str:
+    return variable.name.split(":")[0].split("/")[-1]
+
+
+def _text(value: Any) -> str:
+    name = getattr(value, "name", None) or getattr(value, "__name__", None)
+    return f"a {type(value).__name__}" + (f" ({name!r})" if isinstance(name, str) else "")
+
+
+describable("Resampled")(Resampled)
+
+_PUBLIC = {"tfd": (tfd, tfd.Distribution), "tfb": (tfb, tfb.Bijector)}
+
+
+def _class_name(cls: type) -> tuple[str, str | None]:
+    """Returns the kind and the name of a class, `None` for one that has no name."""
+    if name_of_class(cls) is not None:
+        return "tfp_lars", name_of_class(cls)
+    # TFP returns a private base class for what is not a composite tensor.
+    name = cls.__name__.removeprefix("_")
+    for kind, (module, base) in _PUBLIC.items():
+        public = getattr(module, name, None)
+        if isinstance(public, type) and issubclass(public, base):
+            return kind, name if cls in (public, public.__mro__[1]) else None
+    return "", None
+
+
+def _class(kind: str, name: Any) -> Any:
+    """Returns a class that a description names, or raises."""
+    cls = None
+    if kind == "tfp_lars":
+        cls = class_of_name(name)
+    elif kind in _PUBLIC and isinstance(name, str) and not name.startswith("_"):
+        module, base = _PUBLIC[kind]
+        found = getattr(module, name, None)
+        cls = found if isinstance(found, type) and issubclass(found, base) else None
+    if cls is None:
+        raise ValueError(f"The description names {name!r} of kind {kind!r}, which is not known.")
+    return cls

@@ -1,0 +1,113 @@
+"""The held-out log-likelihood of a distribution while it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars import _compat, _nested
+from tfp_lars.normalizer import estimate_log_normalizer
+from tfp_lars.resampled import Resampled
+
+__all__ = ["Evaluation", "frozen", "has_fixed_log_z", "log_prob_in_batches"]
+
+tfd = tfp.distributions
+
+_NUM_PROPOSALS = 2**15  # for Z, at each evaluation
+_NUMBERS_AT_ONCE = 2**20
+
+
+def has_fixed_log_z(dist: Resampled) -> bool:
+    """Whether log Z is a number, as opposed to an estimator for training."""
+    return tf.is_tensor(dist.normalizer) or isinstance(dist.normalizer, tf.Variable)
+
+
+def frozen(dist: tfd.Distribution, **kwargs: Any) -> tfd.Distribution:
+    """Freezes all resampled distributions in a distribution.
+
+    Args:
+      dist: Any TFP distribution.
+      **kwargs: Passed to `estimate_log_normalizer`.
+
+    Returns:
+      frozen: `dist` itself if there is nothing to freeze.
+    """
+
+    def replace(part):
+        is_open = isinstance(part, Resampled) and not has_fixed_log_z(part)
+        return part.freeze(**kwargs) if is_open else None
+
+    return _nested.rebuild(dist, replace)
+
+
+class Evaluation:
+    """Evaluates held-out samples with the current weights of a distribution.
+
+    Z is estimated anew from the same random numbers each time, because the moving average lags
+    behind the weights. The common random numbers make evaluations comparable.
+
+    Args:
+      dist: Any TFP distribution.
+      samples: Held-out samples, shape `[M]` + batch + event.
+      seed: Seed for the proposals that estimate Z.
+    """
+
+    def __init__(self, dist: tfd.Distribution, samples: np.ndarray, seed: int):
+        self._seed = seed
+        self._samples = samples
+        self._pairs: list[tuple[Resampled, Resampled]] = []
+        self._log_prob = log_prob_in_batches(_nested.rebuild(dist, self._with_own_log_z))
+
+    def __call__(self) -> np.ndarray:
+        """Returns the log density of each held-out sample, `float64`, shape `[M]` + batch."""
+        for part, copy in self._pairs:
+            log_z = copy.normalizer
+            log_z.assign(tf.cast(self._estimate(part).log_z, log_z.dtype))  # pyright: ignore[reportAttributeAccessIssue]
+        return self._log_prob(self._samples)
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Z at the last evaluation, the mean over the batch."""
+        return float(np.mean(self._pairs[-1][1].acceptance_rate))
+
+    def _estimate(self, part: Resampled):
+        return estimate_log_normalizer(part, _NUM_PROPOSALS, seed=self._seed)
+
+    def _with_own_log_z(self, part: tfd.Distribution) -> tfd.Distribution | None:
+        if not isinstance(part, Resampled) or has_fixed_log_z(part):
+            return None
+        proposal = _nested.rebuild(part.proposal, self._with_own_log_z)  # before its parent
+        copy = part.copy(proposal=proposal, normalizer=self._estimate(part))
+        self._pairs.append((part, copy))
+        return copy
+
+
+def log_prob_in_batches(
+    dist: tfd.Distribution, method: Callable[[tf.Tensor], tf.Tensor] | None = None
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a function that computes log densities as a `float64` array, in constant memory.
+
+    Args:
+      dist: Any TFP distribution.
+      method: Method of `dist` to call. The default is `log_prob`.
+    """
+    # One concrete graph: `tf.function` would count those of other distributions as retracing, and
+    # warn. Autograph would rewrite the functions of users.
+    spec = tf.TensorSpec([None, *dist.batch_shape, *dist.event_shape], tf.as_dtype(dist.dtype))
+    function = tf.function(method or dist.log_prob, autograph=False)
+    with _compat.inference_mode():
+        graph = function.get_concrete_function(spec)
+
+    def evaluate(samples: np.ndarray) -> np.ndarray:
+        size = max(1, _NUMBERS_AT_ONCE // max(1, int(np.prod(samples.shape[1:]))))
+        parts = [
+            graph(tf.convert_to_tensor(samples[first : first + size])).numpy()
+            for first in range(0, len(samples), size)
+        ]
+        return np.concatenate(parts).astype(np.float64)
+
+    return evaluate

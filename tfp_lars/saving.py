@@ -1,0 +1,114 @@
+"""`save` and `load`: a distribution in one file of JSON and arrays."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pathlib
+import tempfile
+import zipfile
+from typing import Any
+
+import numpy as np
+import tensorflow_probability as tfp
+
+from tfp_lars import _description
+
+__all__ = ["load", "save"]
+
+tfd = tfp.distributions
+
+_FORMAT = "tfp_lars distribution"
+_VERSION = 1
+_CONFIG, _ARRAYS = "distribution.json", "arrays.npz"
+
+
+def save(dist: tfd.Distribution, path: str | os.PathLike) -> None:
+    """Saves a distribution with its networks, its weights and its estimate of Z.
+
+    The file is a zip archive of JSON and NumPy arrays. It has no code in it.
+
+    >>> import tempfile, os
+    >>> dist = Resampled(proposals.standard_normal(2), AcceptanceNetwork((8,)))
+    >>> frozen = dist.freeze(num_samples=1000, seed=1)
+    >>> path = os.path.join(tempfile.mkdtemp(), "prior.lars")
+    >>> save(frozen, path)
+    >>> load(path).estimate.num_samples
+    1000
+
+    Args:
+      dist: A `Resampled`, or a distribution of TFP. Its parameters are numbers, arrays, variables,
+        distributions and bijectors of TFP, or the proposals of this package. `accept_fn` is a Keras
+        3 network: an `AcceptanceNetwork`, a model of Keras layers, or a class that is registered
+        with `keras.saving.register_keras_serializable`. Functions and other objects cannot be
+        described and raise an error.
+      path: Path of the file. An existing file is replaced.
+    """
+    if not isinstance(dist, tfd.Distribution):
+        raise TypeError(f"`dist` must be a TFP distribution; got {dist!r}.")
+    described = _description.Describer(dist)
+    header = {"format": _FORMAT, "version": _VERSION, "distribution": described.config}
+    text = json.dumps(header, indent=1)
+    path = pathlib.Path(path)
+    # An interrupted `save` must not leave half a file.
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        try:
+            with zipfile.ZipFile(file, "w") as archive:
+                archive.writestr(_CONFIG, text)
+                with archive.open(_ARRAYS, "w", force_zip64=True) as arrays:
+                    np.savez(arrays, **described.arrays)  # pyright: ignore[reportArgumentType]
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            pathlib.Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def load(path: str | os.PathLike) -> tfd.Distribution:
+    """Loads a distribution that `save` has written.
+
+    No code of the file is executed. Keras networks of your own classes need these classes: import
+    the module that registers them first.
+
+    >>> import tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "flow.lars")
+    >>> flow = proposals.real_nvp(2, seed=1)
+    >>> save(flow, path)
+    >>> len(load(path).trainable_variables) == len(flow.trainable_variables)
+    True
+
+    Args:
+      path: Path of the file.
+
+    Returns:
+      dist: The distribution, with new variables.
+    """
+    header, arrays = _read(pathlib.Path(path))
+    try:
+        return _description.Rebuilder(arrays)(header["distribution"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"The distribution in {os.fspath(path)!r} cannot be rebuilt: {error} If it has "
+            "networks of your own classes, import these first. If not, the file was changed, or "
+            "written for other versions of tfp_lars, TFP or Keras."
+        ) from error
+
+
+def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    not_ours = f"{str(path)!r} is not a distribution that `tfp_lars.save` has written"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = json.loads(archive.read(_CONFIG))
+            if not isinstance(header, dict) or header.get("format") != _FORMAT:
+                raise ValueError(f"{not_ours}.")
+            if header["version"] > _VERSION:
+                raise ValueError(
+                    f"{str(path)!r} has version {header['version']} of the file format; this "
+                    f"version of tfp_lars reads up to {_VERSION}. Upgrade tfp_lars."
+                )
+            content = io.BytesIO(archive.read(_ARRAYS))  # checks all of it
+            with np.load(content, allow_pickle=False) as stored:
+                return header, {name: stored[name] for name in stored.files}
+    except (zipfile.BadZipFile, KeyError, EOFError, json.JSONDecodeError) as error:
+        raise ValueError(f"{not_ours}, or it is damaged: {error}") from error
