@@ -188,7 +188,7 @@ def _importance_sampling(
         )
     warning = None
     if other is None:
-        key = tf.random.fold_in(seed, _PILOT)
+        key = tf.convert_to_tensor(tf.random.fold_in(seed, _PILOT))
         other, reached = importance_fit.fit_importance_distribution(
             sums.proposal,
             sums.log_accept_fn,

@@ -145,7 +145,7 @@ def _expectation_maximization(
     covariance = tf.matmul(weights[:, None] * x, x, transpose_a=True)
     covariance += _JITTER * tf.eye(d, dtype=x.dtype)
     scales = tf.tile(tf.linalg.cholesky(covariance)[None], [num_components, 1, 1])
-    log_shares = tf.fill([num_components], -tf.math.log(tf.cast(num_components, x.dtype)))
+    log_shares = tf.fill([num_components], tf.constant(-np.log(num_components), x.dtype))
 
     def step(i, log_shares, means, scales):
         log_density = log_shares + _log_densities(x, Parameters(log_shares, means, scales))
@@ -163,6 +163,11 @@ def _expectation_maximization(
         lambda i, *_: i < _EM_STEPS, step, [0, log_shares, means, scales]
     )
     return Parameters(*parameters)
+
+
+def _sizes(x: tf.Tensor) -> list[int]:
+    """Returns the static shape of a tensor, which must be known."""
+    return [int(size) for size in x.shape.as_list() if size is not None]
 
 
 def _log_densities(x: tf.Tensor, parameters: Parameters) -> tf.Tensor:
