@@ -118,6 +118,6 @@ def variance_ratio(draws: Sums, pairs: Sums) -> float:
       pairs: Sums over the means of pairs of these points.
     """
     single = draws.relative_square - 1.0
-    if not np.all(np.isfinite(single)) or np.any(single <= 0.0):
-        return 1.0  # nothing was accepted, or a(z) is constant
+    if single.size == 0 or not np.all(np.isfinite(single)) or np.any(single <= 0.0):
+        return 1.0  # an empty batch, nothing accepted, or a constant a(z)
     return float(np.mean(2.0 * (pairs.relative_square - 1.0) / single))

@@ -66,8 +66,9 @@ def estimate_log_normalizer(
       method: `"monte_carlo"`, the mean of a(z) over draws from the proposal, or `"importance"`, for
         Z that plain sampling cannot see (1e-6 and less). That draws from a mixture of the proposal
         (10 %) and `importance_distribution`, and weights the draws. It is unbiased. The error comes
-        from 32 replicates. A warning appears if the effective sample size is low, or if the result
-        disagrees with plain Monte Carlo over the draws from the proposal.
+        from 32 replicates. It needs the exact log density of the proposal, not a bound as that of
+        `proposals.vae_marginal`. A warning appears if the effective sample size is low, or if the
+        result disagrees with plain Monte Carlo over the draws from the proposal.
       antithetic: Whether to draw pairs: z and its reflection at the center of the proposal. `None`
         means where the proposal is known to be symmetric (`Normal`, `MultivariateNormal*`,
         `StudentT`, `Laplace`, `Logistic`, `Cauchy` and `Uniform`, also within `Independent` and

@@ -109,7 +109,8 @@ class ImportanceSampling:
             # The variance of weights with mean 1 is count / effective count - 1.
             effective = np.asarray(estimate.effective_samples)
             variance = 1.0 / effective - 1.0 / estimate.num_samples
-        return float(np.max(np.fmax(estimate.stderr, np.sqrt(variance) / _SAFETY)))
+        errors = np.fmax(estimate.stderr, np.sqrt(variance) / _SAFETY)
+        return float(np.max(errors, initial=0.0))
 
 
 def replicate_stderr(log_mean: np.ndarray, log_means: list[np.ndarray]) -> np.ndarray:
@@ -164,7 +165,7 @@ def _same_support(other: tfd.Distribution, proposal: tfd.Distribution) -> bool:
 
 
 def _low_effective_samples(estimate: LogNormalizer) -> str | None:
-    lowest = float(np.min(np.asarray(estimate.effective_samples)))
+    lowest = float(np.min(np.asarray(estimate.effective_samples), initial=np.inf))
     if lowest >= max(_FEWEST_EFFECTIVE, _LEAST_EFFECTIVE_SHARE * estimate.num_samples):
         return None
     return (

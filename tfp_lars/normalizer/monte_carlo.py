@@ -118,7 +118,7 @@ class MonteCarlo:
         """Returns the estimate."""
         draws, values = state.sums[0][0], state.sums[0][-1]  # the last are pairs, if there are any
         check_probabilities(draws)
-        accepted = float(np.min(np.exp(values.log_mean))) * state.num_samples
+        accepted = float(np.min(np.exp(values.log_mean), initial=1.0)) * state.num_samples
         warning = None
         if accepted < _FEWEST_ACCEPTED:
             warning = (
@@ -143,7 +143,8 @@ class MonteCarlo:
         lower, upper = estimate.interval(0.95)
         with np.errstate(invalid="ignore"):
             width = np.fmax(upper - estimate.log_z, estimate.log_z - lower)
-        return float(np.max(np.fmax(estimate.stderr, width / interval.normal_width(0.95))))
+        errors = np.fmax(estimate.stderr, width / interval.normal_width(0.95))
+        return float(np.max(errors, initial=0.0))  # a batch may be empty
 
 
 def choose(

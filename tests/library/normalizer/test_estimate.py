@@ -318,3 +318,11 @@ def test_acceptance_above_one_is_an_error_of_the_estimate():
     dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > 2.5, 1.5, 0.5))
     with pytest.raises(ValueError, match=r"\[0, 1\].*from_logits=True"):
         estimate_log_normalizer(dist, 10**4, seed=0)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"target_stderr": 0.1}, {"antithetic": True}])
+def test_a_batch_may_be_empty(kwargs):
+    dist = Resampled(tfd.Normal(tf.zeros([0]), 1.0), tf.sigmoid)
+    estimate = estimate_log_normalizer(dist, 1000, seed=0, **kwargs)
+    assert estimate.log_z.shape == estimate.stderr.shape == (0,)
+    assert estimate.warning is None
