@@ -6,9 +6,10 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 OUT ?= out/toy_2d
 BENCH ?=
+DRAWS ?= 1e8
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test lint format clean
+.PHONY: help demo bench docs test soak lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
@@ -16,6 +17,7 @@ help:
 	@echo "             BENCH=--quick for a look, BENCH=--list for the cases"
 	@echo "make docs    the documentation site, into out/site"
 	@echo "make test    the test suite, with branch coverage of the library"
+	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, and more random properties (hours)"
 	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environment and all outputs"
@@ -48,6 +50,10 @@ docs: $(VENV)/docs
 
 test: $(VENV)/installed
 	$(RUN) -m pytest --numprocesses 2 --dist loadfile --cov --cov-report term
+
+soak: $(VENV)/installed
+	$(RUN) -m tests.soak --draws $(DRAWS)
+	$(RUN) -m pytest --hypothesis-profile soak tests/library/test_properties*.py
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check

@@ -29,8 +29,14 @@ def chi_square_p_value(counts, probabilities, least_expected=10.0):
       counts: Observed counts, shape `[K]`.
       probabilities: Cell probabilities, shape `[K]`, with sum 1.
       least_expected: Cells with a smaller expected count are pooled.
+
+    Returns:
+      The p-value; 0 if an impossible cell has counts, 1 if only one cell is left after pooling.
     """
     counts, probabilities = np.ravel(counts), np.ravel(probabilities).astype(np.float64)
     np.testing.assert_allclose(probabilities.sum(), 1.0, atol=1e-6)
     expected = counts.sum() * probabilities / probabilities.sum()
-    return pearson(counts, expected, least_expected)[2]
+    if np.any(counts[probabilities == 0.0]):
+        return 0.0
+    _, degrees_of_freedom, p_value = pearson(counts, expected, least_expected)
+    return p_value if degrees_of_freedom else 1.0

@@ -30,11 +30,11 @@ def manager(
 
 def _check_paths(directory: pathlib.Path) -> None:
     """Raises if TensorFlow would read, or delete as outdated, checkpoints in other directories."""
-    found = tf.train.get_checkpoint_state(str(directory))
+    found = tf.train.get_checkpoint_state(str(directory))  # its paths include the directory
     if found is None:
         return
     for path in (found.model_checkpoint_path, *found.all_model_checkpoint_paths):
-        if (directory / path).resolve().parent != directory.resolve():
+        if pathlib.Path(path).resolve().parent != directory.resolve():
             raise UserError(
                 f"{directory / 'checkpoint'} names {path}, which is outside of the directory: "
                 "delete the directory, or name another."
