@@ -1,11 +1,12 @@
 """The study of the defaults of `fit`: its table and its targets."""
 
+import gzip
 import json
 
 import numpy as np
 import pytest
 
-from benchmarks import fit_defaults, fit_targets
+from benchmarks import fit_defaults, fit_latents, fit_targets
 
 
 @pytest.mark.parametrize("name", fit_targets.TARGETS)
@@ -51,3 +52,23 @@ def test_gain_is_that_of_the_fitted_distribution():
     )
     assert 0.05 < value < 2.0
     assert seconds > 0
+
+
+def test_latents_are_stored_for_training_and_test_images(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "mnist").mkdir()
+    for part, count in (("train", 200), ("t10k", 50)):
+        with gzip.open(tmp_path / "mnist" / f"{part}-images-idx3-ubyte.gz", "wb") as file:
+            file.write(bytes(16) + rng.integers(256, size=count * 784, dtype=np.uint8).tobytes())
+    path = tmp_path / "latents.npz"
+    fit_latents.main([str(path), "--steps", "3", "--data-dir", str(tmp_path)])
+    train, test = fit_targets.latents(path).samples()
+    assert train.shape == (200, 20) and test.shape == (50, 20)
+    assert np.all(np.isfinite(train))
+
+
+def test_latents_need_images(capsys, monkeypatch):
+    monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)
+    with pytest.raises(SystemExit):
+        fit_latents.main(["latents.npz"])
+    assert "argument --data-dir: required" in capsys.readouterr().err

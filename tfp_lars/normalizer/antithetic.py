@@ -71,15 +71,16 @@ def checked_reflection(reflect_fn: Any, proposal: tfd.Distribution) -> Reflectio
     """Returns `reflect_fn`, or raises if it does not preserve the density of the proposal."""
     if not callable(reflect_fn):
         raise TypeError(f"`reflect_fn` must be a function of z; got {reflect_fn!r}.")
+    reflection: Any = reflect_fn
     with _compat.no_recording(), _compat.inference_mode():
         z = proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 1]))
-        reflected = tf.convert_to_tensor(reflect_fn(z))
+        reflected = tf.convert_to_tensor(reflection(z))
         if reflected.shape != z.shape or reflected.dtype != z.dtype:
             raise ValueError(
                 f"`reflect_fn` returned {reflected.dtype.name} of shape {tuple(reflected.shape)} "
                 f"for draws of type {z.dtype.name} and shape {tuple(z.shape)}; expected the same."
             )
-        same_place = np.allclose(reflect_fn(reflected), z, rtol=1e-3, atol=1e-3)
+        same_place = np.allclose(reflection(reflected), z, rtol=1e-3, atol=1e-3)
         densities = [proposal.log_prob(x).numpy() for x in (z, reflected)]
         if not same_place or not np.allclose(*densities, rtol=1e-3, atol=1e-2):
             raise ValueError(
@@ -87,7 +88,7 @@ def checked_reflection(reflect_fn: Any, proposal: tfd.Distribution) -> Reflectio
                 "and that point back to z, such as `lambda z: 2 * center - z` for a proposal that "
                 "is symmetric around `center`."
             )
-    return reflect_fn
+    return reflection
 
 
 def log_pair_means(log_accept: tf.Tensor) -> tf.Tensor:

@@ -7,7 +7,7 @@ exp(-1e4) are as precise as values near 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,10 +28,10 @@ class Sums(NamedTuple):
       squares: Sum of `(v / exp(largest))**2`, shape `B`.
     """
 
-    count: np.ndarray
-    largest: np.ndarray
-    total: np.ndarray
-    squares: np.ndarray
+    count: Any  # arrays; tensors in graphs
+    largest: Any
+    total: Any
+    squares: Any
 
     @property
     def log_mean(self) -> np.ndarray:

@@ -187,9 +187,11 @@ def _importance_sampling(
         )
     warning = None
     if other is None:
-        key = tf.random.fold_in(seed, _PILOT)
+        key = tf.convert_to_tensor(tf.random.fold_in(seed, _PILOT))
         other, reached = importance_fit.fit_importance_distribution(
-            sums.proposal, sums.log_accept_fn, key
+            sums.proposal,
+            sums.log_accept_fn,
+            key,  # pyright: ignore[reportArgumentType]
         )
         if not reached:
             warning = (
@@ -219,8 +221,9 @@ def _estimate(
     except KeyboardInterrupt:
         if estimate is None:
             raise
-    show(estimate, True)
-    return estimate
+    result: Any = estimate  # at least one chunk was drawn
+    show(result, True)
+    return result
 
 
 def _next_look(

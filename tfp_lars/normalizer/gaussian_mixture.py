@@ -134,17 +134,18 @@ def fit(
 @functools.lru_cache(maxsize=8)
 def _graph(n: int, d: int, num_components: int) -> TracedOnce:
     """Returns EM for points and means of one shape."""
-    return TracedOnce(_expectation_maximization)
+    return TracedOnce(functools.partial(_expectation_maximization, d, num_components))
 
 
 # NumPy would be simpler. Its matrix products use all cores, which is slow while others do.
-def _expectation_maximization(x: tf.Tensor, weights: tf.Tensor, means: tf.Tensor) -> Parameters:
+def _expectation_maximization(
+    d: int, num_components: int, x: tf.Tensor, weights: tf.Tensor, means: tf.Tensor
+) -> Parameters:
     """Returns the parameters after some steps of EM from given means, `[K, d]`."""
-    num_components = means.shape[0]
     covariance = tf.matmul(weights[:, None] * x, x, transpose_a=True)
-    covariance += _JITTER * tf.eye(x.shape[1], dtype=x.dtype)
+    covariance += _JITTER * tf.eye(d, dtype=x.dtype)
     scales = tf.tile(tf.linalg.cholesky(covariance)[None], [num_components, 1, 1])
-    log_shares = tf.fill([num_components], -tf.math.log(tf.cast(num_components, x.dtype)))
+    log_shares = tf.fill([num_components], tf.constant(-np.log(num_components), x.dtype))
 
     def step(i, log_shares, means, scales):
         log_density = log_shares + _log_densities(x, Parameters(log_shares, means, scales))
@@ -152,9 +153,10 @@ def _expectation_maximization(x: tf.Tensor, weights: tf.Tensor, means: tf.Tensor
         shares = tf.maximum(tf.reduce_sum(parts, axis=0), 1e-6)
         means = tf.matmul(parts, x, transpose_a=True) / shares[:, None]
         centered = x - means[:, None]  # [K, N, d]
-        scatters = tf.matmul(tf.transpose(parts)[..., None] * centered, centered, transpose_a=True)
+        weighted = tf.expand_dims(tf.transpose(parts), -1) * centered
+        scatters = tf.matmul(weighted, centered, transpose_a=True)
         counts = shares**2 / tf.maximum(tf.reduce_sum(parts**2, axis=0), 1e-300)
-        scales = tf.linalg.cholesky(_shrink(scatters, shares, counts))
+        scales = tf.linalg.cholesky(_shrink(d, scatters, shares, counts))
         return i + 1, tf.math.log(shares / tf.reduce_sum(shares)), means, scales
 
     _, *parameters = tf.while_loop(
@@ -173,31 +175,30 @@ def _log_densities(x: tf.Tensor, parameters: Parameters) -> tf.Tensor:
     return -0.5 * tf.reduce_sum(standard**2, axis=-1) - log_volumes
 
 
-def _shrink(scatters: tf.Tensor, shares: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+def _shrink(d: int, scatters: tf.Tensor, shares: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """Returns covariances, shape `[K, d, d]`, without most of the noise of few points.
 
     Args:
+      d: Number of dimensions.
       scatters: Weighted scatter matrices of the components, shape `[K, d, d]`.
       shares: Total weights of the components, shape `[K]`.
       counts: Effective numbers of points of the components, shape `[K]`.
     """
-    d = scatters.shape[-1]
     pooled = tf.reduce_sum(scatters, axis=0) / tf.reduce_sum(shares)
-    pooled = _without_noise(pooled, tf.reduce_sum(counts))
+    pooled = _without_noise(d, pooled, tf.reduce_sum(counts))
     if d > _MOST_DIMENSIONS:
-        return tf.tile(pooled[None], [scatters.shape[0], 1, 1])
+        return pooled + tf.zeros_like(scatters)
     own = (counts / (counts + 2.0 * d**2))[:, None, None]
     return own * scatters / shares[:, None, None] + (1.0 - own) * pooled
 
 
-def _without_noise(covariance: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+def _without_noise(d: int, covariance: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Returns a covariance with correlations only in the directions where they are significant.
 
     The eigenvalues of the correlation matrix of `count` independent points are between
     `(1 - sqrt(d / count))**2` and `(1 + sqrt(d / count))**2` (Marchenko and Pastur). Those near
     this range become 1.
     """
-    d = covariance.shape[-1]
     variances = tf.linalg.diag_part(covariance) + _JITTER
     if d > _MOST_DIMENSIONS:
         return tf.linalg.diag(variances)

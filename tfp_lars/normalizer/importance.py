@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -75,9 +76,9 @@ class ImportanceSampling:
 
     def result(self, state: State) -> LogNormalizer:
         """Returns the estimate."""
-        weights, plain = None, None
-        for values, accepted in state.sums:
-            weights, plain = add_sums(weights, values), add_sums(plain, accepted)
+        weights, plain = (
+            functools.reduce(add_sums, kind) for kind in zip(*state.sums, strict=True)
+        )
         monte_carlo.check_probabilities(plain)
         if np.any(np.isnan(weights.total)):
             raise ValueError(
@@ -106,7 +107,8 @@ class ImportanceSampling:
         """Returns the standard error, or that from all weights if it is larger."""
         with np.errstate(divide="ignore"):
             # The variance of weights with mean 1 is count / effective count - 1.
-            variance = 1.0 / estimate.effective_samples - 1.0 / estimate.num_samples
+            effective = np.asarray(estimate.effective_samples)
+            variance = 1.0 / effective - 1.0 / estimate.num_samples
         return float(np.max(np.fmax(estimate.stderr, np.sqrt(variance) / _SAFETY)))
 
 
@@ -162,7 +164,7 @@ def _same_support(other: tfd.Distribution, proposal: tfd.Distribution) -> bool:
 
 
 def _low_effective_samples(estimate: LogNormalizer) -> str | None:
-    lowest = float(np.min(estimate.effective_samples))
+    lowest = float(np.min(np.asarray(estimate.effective_samples)))
     if lowest >= max(_FEWEST_EFFECTIVE, _LEAST_EFFECTIVE_SHARE * estimate.num_samples):
         return None
     return (
