@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _compat
+from tfp_lars import _compat, _proposal_draws
 
 __all__ = ["check_proposal", "probe_draws", "tangent_space"]
 
@@ -58,7 +58,8 @@ def probe_draws(proposal: tfd.Distribution) -> tf.Tensor | None:
         return None
     try:
         with _compat.no_recording(), _compat.inference_mode():
-            return proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 0]))
+            plain = _proposal_draws.without_implicit_gradients(proposal)
+            return plain.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 0]))
     except Exception:  # Sampling may not be implemented, or not possible yet.
         return None
 

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _compat
+from tfp_lars import _compat, _nested
 
-__all__ = ["sample", "standard_normal"]
+__all__ = ["sample", "standard_normal", "without_implicit_gradients"]
 
 tfd = tfp.distributions
 
@@ -46,9 +46,29 @@ def sample(
     Returns:
       z: Shape `[n]` + batch + event.
     """
+    if not differentiable:
+        proposal = without_implicit_gradients(proposal)
     if tf.config.get_visible_devices("GPU") or not _is_transformed_gaussian(proposal):
         return _plain_sample(proposal, n, seed)
     return _sample(proposal, n, seed, differentiable)
+
+
+def without_implicit_gradients(proposal: tfd.Distribution) -> tfd.Distribution:
+    """Returns a distribution of the same law, on the same variables, without reparameterization.
+
+    Draws of a reparameterized `tfd.MixtureSameFamily` get their gradient from a `GradientTape`
+    inside of TFP. Where recording is stopped, these draws are NaN.
+    """
+
+    def replace(part):
+        if isinstance(part, tfd.MixtureSameFamily) and part.parameters.get("reparameterize"):
+            return part.copy(reparameterize=False)
+        return None
+
+    parts = (proposal, *proposal.submodules)
+    if all(replace(part) is None for part in parts if isinstance(part, tfd.Distribution)):
+        return proposal
+    return _nested.rebuild(proposal, replace)
 
 
 def standard_normal(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:

@@ -170,3 +170,22 @@ def test_a_visible_gpu_draws_its_own_normal_numbers(seed, monkeypatch):
     np.testing.assert_array_equal(
         _proposal_draws.sample(proposal, 3, key), proposal.sample(3, seed=key)
     )
+
+
+@pytest.mark.parametrize("wrap", [lambda d: d, lambda d: tfd.Independent(d, 0), tfb.Scale(2.0)])
+@pytest.mark.parametrize("T", [3, None])
+def test_reparameterized_mixtures_are_resampled(wrap, T):
+    """TFP draws them with a `GradientTape` of its own, which the sampler must not stop."""
+    loc = tf.Variable([-1.0, 1.0])
+    mixture = tfd.MixtureSameFamily(
+        tfd.Categorical(logits=[0.0, 0.0]), tfd.Normal(loc, 1.0), reparameterize=True
+    )
+    dist = Resampled(wrap(mixture), tf.sigmoid, T)
+    assert np.all(np.isfinite(dist.sample(20, seed=1)))
+    assert np.all(np.isfinite(tf.function(dist.sample)(20, seed=(1, 2))))
+    assert np.isfinite(dist.freeze(num_samples=1000, seed=1).log_normalizer)
+    with tf.GradientTape() as tape:
+        value = dist.log_prob(0.3)
+    assert np.isfinite(value) and np.any(tape.gradient(value, loc) != 0.0)
+    loc.assign([50.0, 60.0])
+    assert np.all(dist.sample(20, seed=1) > 40.0)
