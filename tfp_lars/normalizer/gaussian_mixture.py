@@ -165,11 +165,6 @@ def _expectation_maximization(
     return Parameters(*parameters)
 
 
-def _sizes(x: tf.Tensor) -> list[int]:
-    """Returns the static shape of a tensor, which must be known."""
-    return [int(size) for size in x.shape.as_list() if size is not None]
-
-
 def _log_densities(x: tf.Tensor, parameters: Parameters) -> tf.Tensor:
     """Returns the log densities of the components up to a constant, shape `[N] + B + [K]`."""
     _, means, scales = parameters
