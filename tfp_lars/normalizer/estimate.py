@@ -190,9 +190,7 @@ def _importance_sampling(
     if other is None:
         key = tf.convert_to_tensor(tf.random.fold_in(seed, _PILOT))
         other, reached = importance_fit.fit_importance_distribution(
-            sums.proposal,
-            sums.log_accept_fn,
-            key,  # pyright: ignore[reportArgumentType]
+            sums.proposal, sums.log_accept_fn, key
         )
         if not reached:
             warning = (
