@@ -112,6 +112,15 @@ class Interrupting:
         return tf.reshape(tf.numpy_function(count, [z], z.dtype), tf.shape(z))
 
 
+@pytest.fixture
+def interruptible():
+    """Lets SIGINT interrupt, which processes in the background of a shell ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_returns_what_is_there_and_it_can_be_continued(seed):
     """The first batch is the fingerprint. Chunks have 2, 4, 8, ... batches of 10."""
     accept_fn = Interrupting(batch=0)
@@ -127,6 +136,7 @@ def test_ctrl_c_returns_what_is_there_and_it_can_be_continued(seed):
     np.testing.assert_allclose(both.stderr, whole.stderr, rtol=1e-9)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_before_the_first_result_is_not_hidden(seed):
     accept_fn = Interrupting(batch=0)
     dist = Resampled(tfd.Uniform(), accept_fn)
