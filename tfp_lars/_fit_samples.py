@@ -24,7 +24,7 @@ _PIECE = 2**13  # samples of an array that are copied at once
 
 @dataclasses.dataclass
 class Sampled:
-    """Held-out samples, and training batches without end.
+    """Held-out samples, and an infinite stream of training batches.
 
     Attributes:
       held_out: Shape `[M]` + batch + event.
