@@ -15,6 +15,7 @@ package works without them.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -149,10 +150,12 @@ def inference_mode() -> Iterator[None]:
     context = CallContext(entry_layer=None)
     context.training = False  # pyright: ignore[reportAttributeAccessIssue]
     global_state.set_global_attribute("current_call_ctx", context)
+    enter = base_layer_utils.call_context().enter
+    training: dict[str, Any] = {"training": False}
+    if "call_context_args" in inspect.signature(enter).parameters:  # since tf_keras 2.20
+        training = {"call_context_args": training}
     try:
-        with base_layer_utils.call_context().enter(
-            layer=None, inputs=None, build_graph=False, call_context_args={"training": False}
-        ):
+        with enter(layer=None, inputs=None, build_graph=False, **training):
             yield
     finally:
         global_state.set_global_attribute("current_call_ctx", outer)

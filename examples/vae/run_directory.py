@@ -81,6 +81,7 @@ class RunDirectory:
         Raises:
           UserError: The directory belongs to another configuration, or cannot be written.
         """
+        self.check_links()
         with files.explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             if not self.config_file.exists():
@@ -126,9 +127,20 @@ class RunDirectory:
 
     def last_step(self) -> int | None:
         """Returns the step of the last checkpoint; `None` if there is none."""
-        names = (f.name for f in (self.path / "checkpoints").glob("ckpt-*.index"))
-        steps = [int(m[1]) for name in names if (m := re.fullmatch(r"ckpt-(\d+)\.index", name))]
-        return max(steps, default=None)
+        return max(saved_steps(self.path / "checkpoints"), default=None)
+
+    def check_links(self) -> None:
+        """Checks that no path in the directory leads out of it.
+
+        Raises:
+          UserError: There is a symbolic link. A training would write or delete files behind it.
+        """
+        for path in self.path.rglob("*"):
+            if path.is_symlink():
+                raise UserError(
+                    f"{path} is a symbolic link, which may lead out of {self.path}: replace it by "
+                    "a copy. The directory of the run as a whole may be a link."
+                )
 
     def state(self, config: Config, images: str | None = None) -> State:
         """Compares the directory with a configuration.
@@ -177,6 +189,12 @@ class RunDirectory:
         done = step >= config.steps
         reason = "trained, not evaluated" if done else f"interrupted at step {step:,}"
         return State(INTERRUPTED, reason)
+
+
+def saved_steps(directory: pathlib.Path) -> list[int]:
+    """Returns the steps of the checkpoints in a directory. TensorFlow writes the index last."""
+    names = (file.name for file in directory.glob("ckpt-*.index"))
+    return [int(m[1]) for name in names if (m := re.fullmatch(r"ckpt-(\d{1,18})\.index", name))]
 
 
 def evaluation_of(metrics: Mapping) -> Evaluation:

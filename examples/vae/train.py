@@ -15,7 +15,7 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from examples.common import command_line, cores, files
+from examples.common import command_line, cores, files, locks
 from examples.common.command_line import UserError, positive, truncation, units
 from examples.vae.config import MODELS, SCHEDULES, Config, PriorConfig
 from examples.vae.datasets import DATASETS
@@ -177,19 +177,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     directory = RunDirectory(args.out)
     images = datasets.load(config.dataset, args.data_dir)
     print(f"{images.name}: {images.source}", flush=True)
-    directory.claim(config, images.digest)
-    model = training.train(config, images, directory, base=base, progress=not args.quiet)
-    if not args.no_evaluation:
-        evaluation.evaluate(
-            model,
-            images,
-            config,
-            directory.path,
-            evaluation=config.evaluation,
-            command=command_line.as_typed(MODULE, arguments),
-            training_seconds=directory.training_seconds,
-            progress=not args.quiet,
-        )
+    with locks.held(directory.path):
+        directory.claim(config, images.digest)
+        model = training.train(config, images, directory, base=base, progress=not args.quiet)
+        if not args.no_evaluation:
+            evaluation.evaluate(
+                model,
+                images,
+                config,
+                directory.path,
+                evaluation=config.evaluation,
+                command=command_line.as_typed(MODULE, arguments),
+                training_seconds=directory.training_seconds,
+                progress=not args.quiet,
+            )
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class Keeper(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch, logs=None):
+        checkpoints.check_finite(self.model)
         with checkpoints.explained(self.run.path):
             self.manager.save(checkpoint_number=int(self.model.optimizer.iterations))
             self.run.training_seconds = time.monotonic() - self.began
@@ -127,7 +128,7 @@ def train(
     if base is not None:
         take_weights(base, model, config)
     manager = checkpoints.manager(run, model)
-    checkpoints.restore(manager)
+    checkpoints.resume(manager)
     start = int(model.optimizer.iterations)
     model.steps_per_execution, every = steps_per_call(start, config.steps, config.checkpoint_every)
     callbacks = [Keeper(run, manager)]

@@ -1,7 +1,12 @@
 """Tests of the benchmarks. No test depends on run times."""
 
+import argparse
 import json
 import math
+import os
+import runpy
+import signal
+import sys
 import textwrap
 
 import numpy as np
@@ -616,3 +621,25 @@ def test_coverage_study_prints_a_row_for_each_case(capsys, monkeypatch):
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [row.split("|")[1].strip() for row in rows] == [case.about for case in few]
     assert all(70 <= float(row.split("|")[5].strip(" %")) <= 100 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("module", "promise"),
+    [
+        ("benchmarks.__main__", "the report has the cases that were done"),
+        ("benchmarks.fit_defaults", "the file has the rows that were done"),
+        ("benchmarks.fit_latents", "nothing was written"),
+        ("benchmarks.normalizer_study", "nothing was written"),
+    ],
+)
+def test_signal_ends_a_benchmark_with_one_line(module, promise, monkeypatch, capsys):
+    def terminated(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal was ignored")
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", terminated)
+    monkeypatch.delitem(sys.modules, module, raising=False)  # `runpy` warns about it
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module(module, run_name="__main__")
+    assert stop.value.code == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == f"terminated: {promise}\n"
