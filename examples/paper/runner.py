@@ -21,7 +21,7 @@ from examples.paper.kinds import Figure
 from examples.paper.results import Results
 from examples.paper.run import Run
 from examples.paper.study import Study
-from examples.vae import datasets, run_directory
+from examples.vae import run_directory
 from examples.vae.config import Config
 from examples.vae.run_directory import RunDirectory, State
 
@@ -185,7 +185,7 @@ class Runner:
                     start_new_session=True,  # Ctrl-C must reach it only through the runner
                     pass_fds=locked,
                 )
-        except datasets.DataError as error:
+        except UserError as error:  # such as missing data, or a directory that is refused
             message = " ".join(str(error).split())
             self.record_failure(task, message)
             return self.end(task, False, f"not started: {message}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
 from collections.abc import Mapping
 
-from examples.common import files, revision
+from examples.common import files, revision, schema
 from examples.common.command_line import UserError
 from examples.vae.config import Config, Evaluation
 
@@ -19,6 +20,23 @@ INTERRUPTED = "interrupted"
 FAILED = "failed"
 NOT_RUN = "not run"
 REFUSED = "refused"  # the directory belongs to another run
+
+
+# Types of the entries of `metrics.json` that are read.
+_METRICS = {
+    **dict.fromkeys(("nll", "elbo", "kl", "recons"), float),
+    **dict.fromkeys(("nll_stderr", "elbo_stderr", "kl_stderr", "recons_stderr"), float),
+    **dict.fromkeys(("z", "log_z_stderr", "expected_attempts"), float | None),
+    "stderr_from_z": float,
+    **dict.fromkeys(("training_seconds", "evaluation_seconds"), float | None),
+    **dict.fromkeys(("steps", "num_parameters", "num_test_images"), int),
+    **dict.fromkeys(("iwae_samples", "z_samples"), int),
+    "test_images": int | None,
+    **dict.fromkeys(("networks", "images", "revision"), str),
+    "config": dict,
+    "versions": dict[str, str],
+    "machine": dict,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +75,8 @@ class RunDirectory:
     @property
     def training_seconds(self) -> float:
         """Time spent on training up to the last checkpoint, over all resumptions."""
-        return (_read(self._timing_file) or {}).get("training_seconds", 0.0)
+        found = (_read(self._timing_file) or {}).get("training_seconds")
+        return found if isinstance(found, float) and math.isfinite(found) else 0.0
 
     @training_seconds.setter
     def training_seconds(self, seconds: float) -> None:
@@ -119,11 +138,17 @@ class RunDirectory:
     @property
     def images(self) -> str:
         """Digest of the images that the run was trained on."""
-        return self.read_config()["images"]
+        return str(self.read_config().get("images"))
 
     def metrics(self) -> dict | None:
         """Returns the content of `metrics.json`; `None` if it is missing or cannot be read."""
-        return _read(self.metrics_file) or None
+        found = _read(self.metrics_file)
+        try:
+            check_metrics(found or {})
+            Config.from_json(found["config"])
+        except (ValueError, UserError):
+            return None
+        return found
 
     def last_step(self) -> int | None:
         """Returns the step of the last checkpoint; `None` if there is none."""
@@ -195,6 +220,17 @@ def saved_steps(directory: pathlib.Path) -> list[int]:
     """Returns the steps of the checkpoints in a directory. TensorFlow writes the index last."""
     names = (file.name for file in directory.glob("ckpt-*.index"))
     return [int(m[1]) for name in names if (m := re.fullmatch(r"ckpt-(\d{1,18})\.index", name))]
+
+
+def check_metrics(metrics: Mapping) -> None:
+    """Checks that the entries of `metrics.json` are complete.
+
+    Raises:
+      ValueError: An entry is missing, or has another type.
+    """
+    schema.check(metrics, _METRICS)
+    if (metrics["z"] is None) != (metrics["log_z_stderr"] is None):
+        raise ValueError("z and log_z_stderr do not match")
 
 
 def evaluation_of(metrics: Mapping) -> Evaluation:
