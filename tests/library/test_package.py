@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from packaging.version import Version
 
 import tfp_lars
 
@@ -232,6 +233,19 @@ def test_version_is_the_same_everywhere():
     project = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{tfp_lars.__version__}"' in project
     assert f"version: {tfp_lars.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_oldest_versions_are_the_lower_bounds():
+    project = (ROOT / "pyproject.toml").read_text()
+    project = project[project.index("\ndependencies = ") : project.index("\n# `nodejs`")]
+    bounds = {
+        name: Version(bound)
+        for name, bound in re.findall(r'"([\w-]+)(?:\[\w+\])?>=([\d.]+)', project)
+        if not name.startswith("mkdoc")  # the site, which no test builds
+    }
+    oldest = (ROOT / "tests" / "oldest.txt").read_text()
+    pins = re.findall(r"^([\w-]+)==(\S+)$", oldest, flags=re.MULTILINE)
+    assert {name: Version(pin) for name, pin in pins} == bounds
 
 
 def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path):
