@@ -91,6 +91,9 @@ class LatentVariableModel(keras.Model):
         training repeats the uninterrupted one.
     """
 
+    # Whether the proposal of a resampled prior has an exact log density, not only a bound.
+    proposal_has_density = True
+
     def __init__(
         self,
         make_prior: Callable[[Callable], tfd.Distribution],
@@ -307,6 +310,8 @@ class OutputVAE(VAE):
       make_prior: Function that maps the marginal to the resampled distribution of images.
       **kwargs: Arguments of `LatentVariableModel`.
     """
+
+    proposal_has_density = False
 
     def __init__(self, make_prior: Callable[[tfd.Distribution], tfp_lars.Resampled], **kwargs):
         super().__init__(lambda encode: make_prior(self.marginal()), **kwargs)

@@ -536,6 +536,14 @@ def test_plot_shows_what_changed(d):
         assert labels == [("z", "density")]
         names = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
         assert names == ["held-out samples", "proposal", "fitted"]
+        # The legend covers no bars, and it is inside the figure.
+        figure.draw_without_rendering()
+        legend, axes, whole = (
+            part.get_window_extent()
+            for part in (figure.axes[0].get_legend(), figure.axes[0], figure)
+        )
+        assert not legend.overlaps(axes)
+        assert whole.x0 <= legend.x0 and legend.x1 <= whole.x1 and legend.y1 <= whole.y1
     else:
         assert labels[0] == (("z[0]", "z[1]") if d == 2 else ("z[1]", "z[3]"))
         assert len(labels) == (3 if d == 2 else 9)

@@ -41,6 +41,7 @@ FIELDS = frozenset(
         *(field.name for field in dataclasses.fields(Evaluation)),
     }
 )  # fmt: skip
+OPTIONAL_FIELDS = frozenset({"z_method", "z_warning"})  # which older entries do not have
 CONFIG_FIELDS = frozenset({field.name for field in dataclasses.fields(Config)} - {"base"})
 # Settings that may differ between two evaluations of the same weights.
 NOT_IDENTITY = frozenset({"checkpoint_every", "evaluation"})
@@ -94,7 +95,7 @@ class Entry:
                 f"it has the format {self.metrics.get('format')!r}, expected {FORMAT}: a newer "
                 "version of the examples may have written it"
             )
-        _check_fields("", self.metrics, FIELDS | {"format"})
+        _check_fields("", self.metrics, FIELDS | {"format"}, OPTIONAL_FIELDS)
         try:
             check_metrics(self.metrics)
         except ValueError as error:
@@ -148,8 +149,11 @@ def _texts(content: object) -> Iterator[str]:
             yield from _texts(part)
 
 
-def _check_fields(where: str, found: Mapping, expected: frozenset[str]) -> None:
-    unknown, missing = sorted(found.keys() - expected), sorted(expected - found.keys())
+def _check_fields(
+    where: str, found: Mapping, expected: frozenset[str], optional: frozenset[str] = frozenset()
+) -> None:
+    unknown = sorted(found.keys() - expected - optional)
+    missing = sorted(expected - found.keys())
     if unknown:
         raise UserError(
             f"it has unknown fields{where}: {', '.join(unknown)}. A newer version of the examples "
@@ -181,7 +185,7 @@ def from_run(path: pathlib.Path) -> Entry:
             f"metrics.json is of another configuration than config.json: {', '.join(different)}"
         )
     used = {name: value for name, value in used.items() if name not in ("base", "images")}
-    found = {name: value for name, value in metrics.items() if name in FIELDS}
+    found = {name: value for name, value in metrics.items() if name in FIELDS | OPTIONAL_FIELDS}
     # The settings of the evaluation that made the metrics, which may have been repeated.
     used["evaluation"] = {f.name: metrics.get(f.name) for f in dataclasses.fields(Evaluation)}
     entry = Entry(
