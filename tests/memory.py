@@ -54,22 +54,23 @@ def use(dist, i):
     return dist.log_prob(dist.sample(shape, seed=i))
 
 
-def watch(count, step, show=None):
+def watch(count, step, show=None, num_looks=NUM_LOOKS):
     """Calls a function `count` times.
 
     Args:
       count: Number of calls.
       step: Function of the number of the call.
-      show: Function of a line of text, called `NUM_LOOKS` times.
+      show: Function of a line of text, called at each look.
+      num_looks: How often to count graphs and memory.
 
     Returns:
-      graphs: Growth of the number of graphs after the first tenth.
+      graphs: Growth of the number of graphs after the first look.
       megabytes: Growth of the resident memory in the last half.
     """
     looks = []
     for i in range(count):
         step(i)
-        if (i + 1) % max(count // NUM_LOOKS, 1) == 0:
+        if (i + 1) % max(count // num_looks, 1) == 0:
             looks.append((num_graphs(), resident_megabytes()))
             if show is not None:
                 show(f"  after {i + 1:,}: {looks[-1][0]} graphs, {looks[-1][1]:.0f} MB")
@@ -93,12 +94,18 @@ def cases():
 def main(arguments=None):
     """Runs all cases. Exits with 1 if one of them grows."""
     parser = argparse.ArgumentParser(prog="python -m tests.memory", description=__doc__)
-    parser.add_argument("--calls", type=int, default=10**4, help="calls of each distribution")
-    parser.add_argument("--distributions", type=int, default=10**3, help="distributions to make")
+    parser.add_argument(
+        "--calls", type=int, default=10**4, help="calls of each distribution (0: none)"
+    )
+    parser.add_argument(
+        "--distributions", type=int, default=10**3, help="distributions to make (0: none)"
+    )
     options = parser.parse_args(arguments)
     failed = False
     for name, step in cases():
         count = options.distributions // 2 if step is use_new else options.calls
+        if not count:
+            continue
         print(f"{name}:", flush=True)
         graphs, megabytes = watch(count, step, lambda text: print(text, flush=True))
         bad = graphs > 0 or megabytes > MOST_GROWTH

@@ -39,7 +39,7 @@ LAYERS = {
     "_compat": set(),
     "_keras_backend": set(),
     "_nested": set(),
-    "_points": set(),
+    "_points": {"_compat"},
     "_proposal_checks": {"_compat", "_proposal_draws"},
     "_seeds": {"_compat"},
     "_stores": {"_compat"},
