@@ -9,7 +9,7 @@ BENCH ?=
 DRAWS ?= 1e8
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test soak lint format clean
+.PHONY: help demo bench docs test test-oldest test-newest soak lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
@@ -17,10 +17,13 @@ help:
 	@echo "             BENCH=--quick for a look, BENCH=--list for the cases"
 	@echo "make docs    the documentation site, into out/site"
 	@echo "make test    the test suite, with branch coverage of the library"
+	@echo "make test-oldest, make test-newest"
+	@echo "             the suite on the oldest supported releases of all dependencies (Python"
+	@echo "             3.10 to 3.12), and on the newest"
 	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, and more random properties (hours)"
 	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
-	@echo "make clean   remove the virtual environment and all outputs"
+	@echo "make clean   remove the virtual environments and all outputs"
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -51,6 +54,27 @@ docs: $(VENV)/docs
 test: $(VENV)/installed
 	$(RUN) -m pytest --numprocesses 2 --dist loadfile --cov --cov-report term
 
+OLDEST := .venv-oldest/bin/python
+NEWEST := .venv-newest/bin/python
+PIP := -m pip install --quiet --disable-pip-version-check
+
+.venv-oldest/installed: pyproject.toml tests/oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	$(OLDEST) $(PIP) --upgrade "pip>=24"
+	$(OLDEST) $(PIP) --constraint tests/oldest.txt --editable ".[test]"
+	@touch $@
+
+# Old releases call what is deprecated in newer releases of packages that have no bound here.
+test-oldest: .venv-oldest/installed
+	$(OLDEST) -m pytest --numprocesses 2 --dist loadfile -W ignore::DeprecationWarning
+
+# No file marks this environment as complete: each run looks for newer releases.
+test-newest:
+	$(PYTHON) -m venv .venv-newest
+	$(NEWEST) $(PIP) --upgrade "pip>=24"
+	$(NEWEST) $(PIP) --upgrade --upgrade-strategy eager --editable ".[test]"
+	$(NEWEST) -m pytest --numprocesses 2 --dist loadfile
+
 soak: $(VENV)/installed
 	$(RUN) -m tests.soak --draws $(DRAWS)
 	$(RUN) -m pytest --hypothesis-profile soak tests/library/test_properties*.py
@@ -65,4 +89,4 @@ format: $(VENV)/installed
 	$(RUN) -m ruff format
 
 clean:
-	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest out build dist *.egg-info .pytest_cache .ruff_cache

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
+from examples.common import command_line
 
 __all__ = ["COVERAGE_CASES", "CoverageCase", "KnownCase", "coverage", "known_cases", "main"]
 
@@ -240,4 +241,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main, interrupted="nothing was written")

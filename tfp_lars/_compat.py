@@ -15,6 +15,7 @@ package works without them.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
     "TransformedDistribution",
     "allocate",
     "can_write_rows",
+    "ensure_shape",
     "in_autobatched_joint_distribution",
     "in_vectorized_map",
     "in_xla",
@@ -149,10 +151,12 @@ def inference_mode() -> Iterator[None]:
     context = CallContext(entry_layer=None)
     context.training = False  # pyright: ignore[reportAttributeAccessIssue]
     global_state.set_global_attribute("current_call_ctx", context)
+    enter = base_layer_utils.call_context().enter
+    training: dict[str, Any] = {"training": False}
+    if "call_context_args" in inspect.signature(enter).parameters:  # since tf_keras 2.20
+        training = {"call_context_args": training}
     try:
-        with base_layer_utils.call_context().enter(
-            layer=None, inputs=None, build_graph=False, call_context_args={"training": False}
-        ):
+        with enter(layer=None, inputs=None, build_graph=False, **training):
             yield
     finally:
         global_state.set_global_attribute("current_call_ctx", outer)
@@ -202,3 +206,15 @@ def write_rows(tensor: tf.Tensor, row: tf.Tensor, values: tf.Tensor) -> tf.Tenso
     a gradient nor an XLA kernel.
     """
     return tf.raw_ops.InplaceUpdate(x=tensor, i=row, v=values)
+
+
+def ensure_shape(x: tf.Tensor, shape: Any) -> tf.Tensor:
+    """Returns `tf.ensure_shape(x, shape)`, without an op for each shape in eager mode.
+
+    The shape is an attribute of that op, and TensorFlow keeps an eager kernel (18 kB) for each
+    combination of attributes for the life of the process.
+    """
+    if not tf.executing_eagerly():
+        return tf.ensure_shape(x, shape)
+    x.set_shape(shape)  # raises a `ValueError` if the shapes are not compatible
+    return x

@@ -95,7 +95,7 @@ def train(
         if base is not None:
             take_weights(base, model, config)
         manager = checkpoints.manager(run, model)
-        checkpoints.restore(manager)
+        checkpoints.resume(manager)
         start = model.num_steps
         check_agreement(strategy, config, images, start)
         per_call, every = steps_per_call(start, config.steps, config.checkpoint_every)

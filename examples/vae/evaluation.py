@@ -260,6 +260,11 @@ def evaluate(
         z_samples=evaluation.z_samples,
         progress=progress,
     )
+    if not np.isfinite(metrics["nll"]):
+        raise UserError(
+            f"the NLL of {directory} is {metrics['nll']}, which is not written: train it again "
+            "with another --seed."
+        )
     per_image = {n: metrics.pop(f"test_{n}") for n in ("nll", "elbo", "kl", "recons")}
     metrics |= dataclasses.asdict(evaluation) | {
         "steps": steps,
@@ -282,11 +287,10 @@ def evaluate(
     }
     with files.explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        for name in ("nll", "elbo"):
-            np.save(directory / f"test_{name}.npy", per_image[name])
-        for name, picture in pictures.items():
-            image_grid.save(directory / name, picture)
-        files.write_json(directory / "metrics.json", metrics)
+        contents = {f"test_{n}.npy": files.npy(per_image[n]) for n in ("nll", "elbo")}
+        contents |= {name: image_grid.png(picture) for name, picture in pictures.items()}
+        contents["metrics.json"] = files.as_json(metrics)
+        files.write_all({directory / name: content for name, content in contents.items()})
     print(
         f"NLL {metrics['nll']:.2f} ± {metrics['nll_stderr']:.2f}, ELBO {metrics['elbo']:.2f}, "
         f"KL {metrics['kl']:.2f}, reconstruction {metrics['recons']:.2f}"

@@ -11,11 +11,12 @@ run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from examples.common import command_line, cores, files
+from examples.common import command_line, cores, files, locks
 from examples.common.command_line import UserError, positive, truncation, units
 from examples.vae import cluster
 from examples.vae.config import MODELS, SCHEDULES, Config, PriorConfig
@@ -188,27 +189,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = dataclasses.replace(config, base_weights=digest(base))
     directory = RunDirectory(args.out)
     images = datasets.load(config.dataset, args.data_dir)
-    if chief:
-        print(f"{images.name}: {images.source}", flush=True)
-        directory.claim(config, images.digest)
-    if strategy is None:
-        model = training.train(config, images, directory, base=base, progress=not args.quiet)
-    else:
-        distributed.train(
-            config, images, directory, strategy, chief=chief, base=base, progress=not args.quiet
-        )
-        model = runs.load(directory.path).model if chief else None
-    if chief and not args.no_evaluation:
-        evaluation.evaluate(
-            model,
-            images,
-            config,
-            directory.path,
-            evaluation=config.evaluation,
-            command=command_line.as_typed(MODULE, arguments),
-            training_seconds=directory.training_seconds,
-            progress=not args.quiet,
-        )
+    with locks.held(directory.path) if chief else contextlib.nullcontext():
+        if chief:
+            print(f"{images.name}: {images.source}", flush=True)
+            directory.claim(config, images.digest)
+        if strategy is None:
+            model = training.train(config, images, directory, base=base, progress=not args.quiet)
+        else:
+            distributed.train(
+                config, images, directory, strategy, chief=chief, base=base, progress=not args.quiet
+            )
+            model = runs.load(directory.path).model if chief else None
+        if chief and not args.no_evaluation:
+            evaluation.evaluate(
+                model,
+                images,
+                config,
+                directory.path,
+                evaluation=config.evaluation,
+                command=command_line.as_typed(MODULE, arguments),
+                training_seconds=directory.training_seconds,
+                progress=not args.quiet,
+            )
 
 
 if __name__ == "__main__":

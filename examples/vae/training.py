@@ -32,6 +32,7 @@ class Keeper(keras.callbacks.Callback):
         check_loss(logs["loss"], self.model.num_steps, self.manager)
 
     def on_epoch_end(self, epoch, logs=None):
+        checkpoints.check_finite(self.model)
         with checkpoints.explained(self.run.path):
             self.manager.save(checkpoint_number=self.model.num_steps)
             self.run.training_seconds = time.monotonic() - self.began
@@ -137,7 +138,7 @@ def train(
     if base is not None:
         take_weights(base, model, config)
     manager = checkpoints.manager(run, model)
-    checkpoints.restore(manager)
+    checkpoints.resume(manager)
     start = model.num_steps
     model.steps_per_execution, every = steps_per_call(start, config.steps, config.checkpoint_every)
     callbacks = [Keeper(run, manager)]

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from packaging.version import Version
 
 import tfp_lars
 
@@ -38,7 +39,7 @@ LAYERS = {
     "_compat": set(),
     "_keras_backend": set(),
     "_nested": set(),
-    "_points": set(),
+    "_points": {"_compat"},
     "_proposal_checks": {"_compat", "_proposal_draws"},
     "_seeds": {"_compat"},
     "_stores": {"_compat"},
@@ -63,7 +64,15 @@ LAYERS = {
         "normalizer",
         "ownership",
     },
-    "_description": {"_describable", "normalizer", "resampled"},
+    "_network_config": set(),
+    "_saved_estimate": {"normalizer"},
+    "_description": {
+        "_describable",
+        "_network_config",
+        "_saved_estimate",
+        "normalizer",
+        "resampled",
+    },
     "keras_layer": {"_description", "normalizer", "ownership"},
     "saving": {"_description"},
     "_plotting": set(),
@@ -100,6 +109,7 @@ FOREIGN = {
     "_proposal_checks": {"_experimental_tangent_space"},  # TFP's hook, which has no public name
     "_proposal_draws": {"_sample_n"},  # shows whether a subclass draws in its own way
     "_run_sampler": {"_replace"},  # public in named tuples
+    "_saved_estimate": {"_fields"},  # likewise
 }
 
 
@@ -223,6 +233,19 @@ def test_version_is_the_same_everywhere():
     project = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{tfp_lars.__version__}"' in project
     assert f"version: {tfp_lars.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_oldest_versions_are_the_lower_bounds():
+    project = (ROOT / "pyproject.toml").read_text()
+    project = project[project.index("\ndependencies = ") : project.index("\n# `nodejs`")]
+    bounds = {
+        name: Version(bound)
+        for name, bound in re.findall(r'"([\w-]+)(?:\[\w+\])?>=([\d.]+)', project)
+        if not name.startswith("mkdoc")  # the site, which no test builds
+    }
+    oldest = (ROOT / "tests" / "oldest.txt").read_text()
+    pins = re.findall(r"^([\w-]+)==(\S+)$", oldest, flags=re.MULTILINE)
+    assert {name: Version(pin) for name, pin in pins} == bounds
 
 
 def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path):
