@@ -146,6 +146,7 @@ class Describer:
             "num_samples": average.num_samples,
             "decay": average.decay,
             "score_function": average.score_function,
+            "same_draws": average.same_draws,
             "name": average.name,
             "weights": {
                 _short_name(v): self._variable(v, f"{path}.{_short_name(v)}")
@@ -275,6 +276,7 @@ class Rebuilder:
                 config["num_samples"],
                 config["decay"],
                 score_function=config["score_function"],
+                same_draws=config.get("same_draws", False),  # older files do not have it
                 name=config["name"],
             )
             stored = config.get("weights", {})

@@ -118,7 +118,11 @@ def test_repr_reads_well(fitted):
         "±",
         f"{result.log_likelihood_stderr:.3f}",
     ]
-    assert [line.split()[0] for line in lines[2:]] == ["proposal", "gain", "Z", "attempts"]
+    names = ["proposal", "gain", "Z", "attempts", "untested"]
+    assert [line.split()[0] for line in lines[2:]] == names
+    share = (1.0 - result.acceptance_rate) ** (result.distribution.T - 1)
+    np.testing.assert_allclose(result.truncation_weight, share, rtol=1e-4)
+    assert lines[-1].split()[1:] == [f"{100 * share:.2g}", "%", "of", "the", "draws"]
 
 
 def test_same_seed_gives_the_same_weights():

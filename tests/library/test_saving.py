@@ -92,7 +92,7 @@ DISTRIBUTIONS = {
             1,
         ),
         AcceptanceNetwork((4,)),
-        normalizer=MovingAverage(32, 0.5),
+        normalizer=MovingAverage(32, 0.5, same_draws=True),
     ),
     "transformed": lambda: tfd.TransformedDistribution(
         tfd.Sample(tfd.StudentT(np.float32(5.0), 0.0, tf.Variable(2.0)), [2]),
@@ -121,6 +121,12 @@ def made(name):
     for v in dist.trainable_variables:
         v.assign_add(tf.cast(rng.normal(0, 0.1, size=v.shape), v.dtype))
     return dist, z
+
+
+def test_settings_of_an_average_are_kept(tmp_path):
+    save(DISTRIBUTIONS["variables"](), tmp_path / "dist")
+    average = load(tmp_path / "dist").normalizer
+    assert (average.num_samples, average.decay, average.same_draws) == (32, 0.5, True)
 
 
 def points(dist):
