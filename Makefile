@@ -9,7 +9,7 @@ BENCH ?=
 DRAWS ?= 1e8
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test soak lint format clean
+.PHONY: help demo bench docs test faults soak lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
@@ -17,7 +17,9 @@ help:
 	@echo "             BENCH=--quick for a look, BENCH=--list for the cases"
 	@echo "make docs    the documentation site, into out/site"
 	@echo "make test    the test suite, with branch coverage of the library"
-	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, and more random properties (hours)"
+	@echo "make faults  kills, full disks, damaged and hostile files, signals: part of make test"
+	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, memory over many calls, and more"
+	@echo "             random properties (hours)"
 	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environment and all outputs"
@@ -51,9 +53,15 @@ docs: $(VENV)/docs
 test: $(VENV)/installed
 	$(RUN) -m pytest --numprocesses 2 --dist loadfile --cov --cov-report term
 
+faults: $(VENV)/installed
+	$(RUN) -m pytest tests/examples/test_faults.py tests/examples/test_untrusted_files.py \
+		tests/library/test_hostile_files.py tests/examples/paper/test_runner.py \
+		tests/examples/vae/test_training.py tests/examples/vae/test_datasets.py
+
 soak: $(VENV)/installed
 	$(RUN) -m tests.soak --draws $(DRAWS)
 	$(RUN) -m pytest --hypothesis-profile soak tests/library/test_properties*.py
+	TF_ENABLE_ONEDNN_OPTS=0 $(RUN) -m tests.memory
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check
