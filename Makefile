@@ -9,7 +9,7 @@ BENCH ?=
 DRAWS ?= 1e8
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test test-oldest test-newest soak lint format clean
+.PHONY: help demo bench docs test test-oldest test-newest faults soak lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
@@ -20,7 +20,9 @@ help:
 	@echo "make test-oldest, make test-newest"
 	@echo "             the suite on the oldest supported releases of all dependencies (Python"
 	@echo "             3.10 to 3.12), and on the newest"
-	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, and more random properties (hours)"
+	@echo "make faults  kills, full disks, damaged and hostile files, signals: part of make test"
+	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, memory over many calls, and more"
+	@echo "             random properties (hours)"
 	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environments and all outputs"
@@ -75,9 +77,15 @@ test-newest:
 	$(NEWEST) $(PIP) --upgrade --upgrade-strategy eager --editable ".[test]"
 	$(NEWEST) -m pytest --numprocesses 2 --dist loadfile
 
+faults: $(VENV)/installed
+	$(RUN) -m pytest tests/examples/test_faults.py tests/examples/test_untrusted_files.py \
+		tests/library/test_hostile_files.py tests/examples/paper/test_runner.py \
+		tests/examples/vae/test_training.py tests/examples/vae/test_datasets.py
+
 soak: $(VENV)/installed
 	$(RUN) -m tests.soak --draws $(DRAWS)
 	$(RUN) -m pytest --hypothesis-profile soak tests/library/test_properties*.py
+	TF_ENABLE_ONEDNN_OPTS=0 $(RUN) -m tests.memory
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check

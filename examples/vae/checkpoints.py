@@ -133,8 +133,8 @@ def check_finite(model: models.LatentVariableModel) -> None:
     for variable in model.trainable_variables:
         if not np.all(np.isfinite(variable)):
             raise UserError(
-                f"a weight of {variable.path} is not finite at step "
-                f"{int(model.optimizer.iterations)}, which is not saved. "
+                f"a weight of {variable.path} is not finite at step {model.num_steps}, which is "
+                "not saved. "
                 "Try another --seed, or a larger --batch-size."
             )
 
