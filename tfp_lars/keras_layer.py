@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -157,5 +158,15 @@ def _share(variable: tf.Variable, number: int) -> keras.Variable:
         )
     if variable.constraint is not None:
         # The masks of `tfb.AutoregressiveNetwork`, for example, are constraints of its kernels.
-        shared.constraint = lambda value: variable.constraint(tf.convert_to_tensor(value))
+        shared.constraint = _SharedConstraint(variable.constraint)
     return shared
+
+
+class _SharedConstraint(keras.constraints.Constraint):
+    """The constraint of a `tf.Variable`. Keras up to 3.14 takes no plain functions."""
+
+    def __init__(self, constraint: Callable[[tf.Tensor], tf.Tensor]):
+        self._constraint = constraint
+
+    def __call__(self, w):
+        return self._constraint(tf.convert_to_tensor(w))
