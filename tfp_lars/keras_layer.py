@@ -154,7 +154,7 @@ def _share(variable: tf.Variable, number: int) -> keras.Variable:
         raise RuntimeError(
             f"Keras {keras.__version__} with TensorFlow {tf.__version__} copies the variable "
             f"{variable.name!r} instead of sharing it, so a model would not train the "
-            "distribution. DistributionLayer needs Keras 3.10 or newer."
+            "distribution. DistributionLayer needs Keras 3.12 or newer."
         )
     if variable.constraint is not None:
         # The masks of `tfb.AutoregressiveNetwork`, for example, are constraints of its kernels.
