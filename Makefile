@@ -9,7 +9,7 @@ BENCH ?=
 DRAWS ?= 1e8
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test test-oldest test-newest soak lint format clean
+.PHONY: help demo bench docs test test-oldest test-newest soak mutants lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
@@ -21,6 +21,7 @@ help:
 	@echo "             the suite on the oldest supported releases of all dependencies (Python"
 	@echo "             3.10 to 3.12), and on the newest"
 	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, and more random properties (hours)"
+	@echo "make mutants small errors in a copy of the library, each of which a test must notice (hours)"
 	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environments and all outputs"
@@ -78,6 +79,9 @@ test-newest:
 soak: $(VENV)/installed
 	$(RUN) -m tests.soak --draws $(DRAWS)
 	$(RUN) -m pytest --hypothesis-profile soak tests/library/test_properties*.py
+
+mutants: $(VENV)/installed
+	$(RUN) -m tests.mutants
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check
