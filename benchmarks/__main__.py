@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from benchmarks import machine, report
 from benchmarks.arena import Settings
 from benchmarks.cases import CASES
+from examples.common import command_line, files
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -69,12 +70,13 @@ def write(out: pathlib.Path, results: Sequence, about: dict[str, str], size: str
     """Writes Markdown, JSON and charts."""
     from benchmarks import charts  # imported here because matplotlib loads slowly
 
-    (out / "report.md").write_text(report.markdown(results, about, size), encoding="utf-8")
-    report.write_json(out / "results.json", results, about, size)
-    charts.draw_goals(out / "goals.png", results)
-    if any(result.curves for result in results):
-        charts.draw_growth(out / "growth.png", results)
+    with files.explained(out):
+        files.write(out / "report.md", report.markdown(results, about, size).encode())
+        report.write_json(out / "results.json", results, about, size)
+        charts.draw_goals(out / "goals.png", results)
+        if any(result.curves for result in results):
+            charts.draw_growth(out / "growth.png", results)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line.run(main, interrupted="the report has the cases that were done")

@@ -105,6 +105,14 @@ class Arena:
         """Returns the result of a function of `with_tensorflow`."""
         return self._child(_TENSORFLOW).call(function, **kwargs)
 
+    def call_torch(self, function: str, **kwargs) -> Any:
+        """Returns the result of a function of `with_torch`.
+
+        Raises:
+          AbsentError: If a package is missing.
+        """
+        return self._child(_TORCH).call(function, **kwargs)
+
     def call_in_fresh_process(self, function: str, **kwargs) -> Any:
         """Same as `call`, in a new process that runs nothing else."""
         with Child(_TENSORFLOW, self.settings.threads) as child:

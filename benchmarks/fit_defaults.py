@@ -22,6 +22,7 @@ import numpy as np
 
 import tfp_lars as tfd_lars
 from benchmarks.fit_targets import TARGETS, Target, latents
+from examples.common import command_line, files
 
 RATES, STEPS = (0.003, 0.01, 0.03), (2000, 6000)
 
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         print(line(rows[-1]), flush=True)
         if args.out is not None:
-            args.out.write_text(json.dumps(rows, indent=1))
+            files.write(args.out, json.dumps(rows, indent=1).encode())
 
 
 def compare(target: Target, grid: Sequence[tuple[float, int]]) -> dict:
@@ -105,4 +106,4 @@ def line(row: dict) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main, interrupted="the file has the rows that were done")

@@ -20,6 +20,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from examples.common import command_line
+
 NUM_LATENTS, NUM_UNITS, BATCH_SIZE = 20, 400, 128
 
 
@@ -90,4 +92,4 @@ def latents(encoder: keras.Model, x: np.ndarray, seed: int) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main, interrupted="nothing was written")

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
+from examples.common import command_line
 
 __all__ = ["COVERAGE_CASES", "CoverageCase", "KnownCase", "coverage", "known_cases", "main"]
 
@@ -27,7 +28,7 @@ _D = 50
 
 @dataclasses.dataclass(frozen=True)
 class CoverageCase:
-    """Standard normal z in one dimension, and a(z) = sigmoid(slope * z + bias).
+    """Standard normal z in one dimension, a(z) = base + (1 - base) * sigmoid(slope * z + bias).
 
     Attributes:
       about: What is special.
@@ -35,6 +36,7 @@ class CoverageCase:
       bias: Bias of the logit.
       num_samples: Number of draws; with a target the maximum.
       target: `target_stderr`, or `None`.
+      base: Smallest a(z).
     """
 
     about: str
@@ -42,6 +44,24 @@ class CoverageCase:
     bias: float
     num_samples: int
     target: float | None = None
+    base: float = 0.0
+
+    @property
+    def log_z(self) -> float:
+        """Log of the mean of a(z), by quadrature."""
+        log_z, _ = _log_moments(self.slope, self.bias)
+        return float(np.log(self.base + (1.0 - self.base) * np.exp(log_z)))
+
+    def accept_logits(self, z: tf.Tensor) -> tf.Tensor:
+        """Returns the logit of a(z)."""
+        logits = self.slope * z + self.bias
+        if self.base == 0.0:
+            return logits
+        # If s are the odds of the sigmoid, those of a(z) are (base + s) / (1 - base).
+        log_odds = np.float32(np.log(self.base) - np.log1p(-self.base))
+        return tfp.math.log_add_exp(
+            log_odds + tf.zeros_like(logits), logits - np.float32(np.log1p(-self.base))
+        )
 
 
 COVERAGE_CASES = (
@@ -53,22 +73,23 @@ COVERAGE_CASES = (
     CoverageCase("stopped by the target, smooth a(z)", 2.0, -2.0, 10**6, 0.02),
     CoverageCase("stopped by the target, small Z", 20.0, -62.0, 10**7, 0.1),
     CoverageCase("stopped by the target, Z near 1", 20.0, 46.0, 10**6, 0.005),
+    CoverageCase("stopped by the target, 0.05 and rarely 1", 2000.0, -4652.7, 10**6, 0.05, 0.05),
+    CoverageCase("stopped by the target, 0.1 and rarely 1", 2000.0, -4652.7, 10**6, 0.04, 0.1),
+    CoverageCase("stopped by the target, 0.01 and rarely 1", 2000.0, -6180.5, 10**6, 0.05, 0.01),
 )
 
 
 def coverage(case: CoverageCase, num_runs: int, seed: int = 0) -> tuple[float, float, float]:
     """Returns log Z, the coverage of the 95 % interval, and the mean number of draws."""
-    log_z, _ = _log_moments(case.slope, case.bias)
-
-    def accept_logits(z):
-        return case.slope * z + case.bias
-
+    log_z = case.log_z
     if case.target is None:  # each member of a batch is a run
         proposal = tfd.Normal(np.zeros(num_runs, np.float32), 1.0)
-        dist = tfp_lars.Resampled(proposal, accept_logits, T=None, from_logits=True)
+        dist = tfp_lars.Resampled(proposal, case.accept_logits, T=None, from_logits=True)
         estimates = [tfp_lars.estimate_log_normalizer(dist, case.num_samples, seed=seed)]
     else:
-        dist = tfp_lars.Resampled(tfd.Normal(0.0, 1.0), accept_logits, T=None, from_logits=True)
+        dist = tfp_lars.Resampled(
+            tfd.Normal(0.0, 1.0), case.accept_logits, T=None, from_logits=True
+        )
         estimates = [
             tfp_lars.estimate_log_normalizer(
                 dist, case.num_samples, target_stderr=case.target, seed=seed + i
@@ -220,4 +241,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command_line.run(main, interrupted="nothing was written")

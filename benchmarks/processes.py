@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import signal
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -96,6 +97,7 @@ class Child:
 
 def _serve(pipe, module_name: str, threads: int) -> None:
     """Answers requests in the child until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     try:
         with _quiet():
             module = importlib.import_module(module_name)

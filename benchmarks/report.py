@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from benchmarks.results import CaseResult, Outcome, Timing
-from examples.common import tables
+from examples.common import files, tables
 
 __all__ = ["goals_table", "markdown", "read_json", "summary", "write_json"]
 
@@ -55,7 +55,7 @@ def write_json(
 ) -> None:
     """Writes all results as JSON."""
     content = {"machine": dict(machine), "size": size, "cases": [r.to_json() for r in results]}
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    files.write(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: pathlib.Path) -> tuple[list[CaseResult], dict[str, str], str]:

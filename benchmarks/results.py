@@ -68,7 +68,7 @@ class Outcome:
             margins.append(value / self.goal.at_least)
         if self.goal.at_most is not None:
             # A value of 0 or less is the best possible under an upper bound.
-            margins.append(self.goal.at_most / value if value > 0 else float("inf"))
+            margins.append(float("inf") if value <= 0 else self.goal.at_most / value)
         return min(margins)
 
 

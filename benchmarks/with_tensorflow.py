@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import functools
 import itertools
+import pathlib
 import time
 from collections.abc import Callable
+from unittest import mock
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 import tfp_lars
-from benchmarks import loops, peak_memory, problem
+from benchmarks import fit_latents, loops, peak_memory, problem
+from benchmarks.held_out import Snapshot
+from tfp_lars import _fit_evaluation
 
 __all__ = [
     "bare_candidates",
     "draws",
     "empty_function",
     "estimate",
+    "fit_curve",
+    "latents",
     "log_prob",
     "masked_draws",
     "memory_of_draws",
@@ -143,6 +150,41 @@ def estimate(*, num_samples: int, d: int, z: float, antithetic: bool | None = No
     return lambda: tfp_lars.estimate_log_normalizer(
         dist, num_samples, seed=next(seeds), antithetic=antithetic
     )
+
+
+def latents(*, folder: str, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns latents of training and test images of MNIST, shapes `[N, d]` and `[M, d]`."""
+    files = ("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+    train, test = (fit_latents.images(pathlib.Path(folder) / name) for name in files)
+    encoder = fit_latents.trained_encoder(train, num_steps)
+    return fit_latents.latents(encoder, train, 0), fit_latents.latents(encoder, test, 1)
+
+
+def fit_curve(
+    *, train: np.ndarray, T: int, seed: int, num_steps: int | None = None
+) -> list[Snapshot]:
+    """Fits to samples with `tfp_lars.fit` and returns the weights at each of its evaluations.
+
+    Times are CPU times from the call of `fit` on. They include its evaluations.
+    """
+    keras.utils.set_random_seed(seed)
+    network = tfp_lars.AcceptanceNetwork()
+    proposal = tfp_lars.proposals.standard_normal(train.shape[1])
+    dist = tfp_lars.Resampled(proposal, network, T=T)
+    snapshots = []
+    evaluate = _fit_evaluation.Evaluation.__call__
+
+    def evaluate_and_keep(self):
+        values = evaluate(self)
+        weights = network.get_weights()
+        layers = tuple(zip(weights[::2], weights[1::2], strict=True))
+        snapshots.append((time.process_time() - start, layers))
+        return values
+
+    with mock.patch.object(_fit_evaluation.Evaluation, "__call__", evaluate_and_keep):
+        start = time.process_time()
+        tfp_lars.fit(dist, train, num_steps=num_steps, seed=seed, progress=False)
+    return snapshots
 
 
 def pair_variance_ratio(*, num_samples: int, d: int, z: float) -> float:

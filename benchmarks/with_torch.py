@@ -7,6 +7,7 @@ only where it is used, so that training can be compared without it.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -14,8 +15,9 @@ import torch
 from torch import nn
 
 from benchmarks import problem, torch_vae
+from benchmarks.held_out import Layers, Snapshot
 
-__all__ = ["draws", "estimate", "log_prob", "train", "use_threads"]
+__all__ = ["draws", "estimate", "fit_curve", "log_prob", "train", "use_threads"]
 
 Call = Callable[[], object]
 
@@ -78,6 +80,75 @@ def estimate(*, num_samples: int, d: int, z: float, batch: int = 10_000) -> Call
     dist.estimate_normalisation_constant(n_samples=10)
     size = min(batch, num_samples)
     return lambda: dist.estimate_normalisation_constant(size, num_samples // size)
+
+
+def fit_curve(
+    *, train: np.ndarray, T: int, loop: str, seed: int, num_epochs: int = 200, num_steps: int = 5000
+) -> list[Snapshot]:
+    """Fits to samples with glasflow and returns the weights at 40 times.
+
+    Args:
+      train: Samples, shape `[N, d]`.
+      T: Truncation.
+      loop: `"epochs"` shuffles a data set into batches of 1,000 and evaluates a tenth that it does
+        not train on after each epoch. `"steps"` makes steps on 128 random samples each. Both are
+        loops of glasflow's examples, which use Adam with its defaults.
+      seed: Seed for the initial weights and the samples.
+      num_epochs: Number of epochs of the first loop.
+      num_steps: Number of steps of the second loop.
+    """
+    from glasflow.distributions import ResampledGaussian
+
+    torch.manual_seed(seed)
+    d = train.shape[1]
+    network = nn.Sequential(
+        *(nn.Linear(d, 100), nn.Tanh(), nn.Linear(100, 100), nn.Tanh()),
+        *(nn.Linear(100, 1), nn.Sigmoid()),
+    )
+    start = time.process_time()
+    dist = ResampledGaussian(d, network, truncation=T)
+    optimizer = torch.optim.Adam(dist.parameters())
+    samples = torch.from_numpy(np.ascontiguousarray(train, np.float32))
+
+    def step(x):
+        optimizer.zero_grad()
+        (-dist.log_prob(x).mean()).backward()
+        optimizer.step()
+
+    def epochs():
+        count = len(samples) // 10
+        data = [torch.utils.data.TensorDataset(x) for x in (samples[count:], samples[:count])]
+        batches = torch.utils.data.DataLoader(data[0], batch_size=1000, shuffle=True)
+        held_out = torch.utils.data.DataLoader(data[1], batch_size=1000)
+        for _ in range(num_epochs):
+            dist.train()
+            for (x,) in batches:
+                step(x)
+            dist.eval()
+            with torch.no_grad():
+                for (x,) in held_out:
+                    dist.log_prob(x).mean().item()
+            yield
+
+    def steps():
+        for _ in range(num_steps):
+            step(samples[torch.randint(len(samples), (128,))])
+            yield
+
+    total = num_epochs if loop == "epochs" else num_steps
+    snapshots = []
+    for i, _ in enumerate(epochs() if loop == "epochs" else steps(), start=1):
+        if i % max(1, total // 40) == 0 or i == total:
+            snapshots.append((time.process_time() - start, _weights(network)))
+    return snapshots
+
+
+def _weights(network: nn.Sequential) -> Layers:
+    return tuple(
+        (layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy())
+        for layer in network
+        if isinstance(layer, nn.Linear)
+    )
 
 
 def train(*, prior: str, steps: int) -> Call:

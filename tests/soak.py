@@ -2,14 +2,19 @@
 
 The laws are random tables of states and 1-D densities, each with random acceptance functions, at
 several truncations. Both the draws and their numbers of attempts are compared, by chi-square tests.
-The exit code is 1 if a p-value is below the false-alarm rate over the number of tests.
+The exit code is 1 if a p-value is below the false-alarm rate over the number of tests. The result
+of each configuration is written to a file, so that the same command resumes after Ctrl-C, SIGTERM
+or SIGKILL.
 """
 
 import argparse
+import pathlib
 import sys
 
+import keras
 import numpy as np
 
+from examples.common import command_line, files, revision
 from tests.bounds import FALSE_ALARM_RATE, chi_square_p_value
 from tests.library import laws
 from tests.library.strategies import Case
@@ -18,6 +23,8 @@ NUM_MEMBERS = 16
 NUM_ATTEMPTS = 20  # cells
 BLOCK = 10**5  # draws at a time of all members together
 TABLE_SEEDS = range(4)
+NUM_CONFIGURATIONS = len(laws.TRUNCATIONS) * (len(TABLE_SEEDS) + len(laws.WITH_QUANTILES))
+LIMIT = FALSE_ALARM_RATE / (2 * NUM_CONFIGURATIONS * NUM_MEMBERS)
 
 
 def configurations(seed):
@@ -42,7 +49,7 @@ def configurations(seed):
             )
 
 
-def smallest_p_value(dist, law, count, num_draws, seed):
+def smallest_p_value(dist, law, count, num_draws, seed, on_block):
     """Returns the smallest p-value over all members, and the number of tests."""
     by_attempts = laws.attempts_law(dist.acceptance_rate, dist.T, NUM_ATTEMPTS)
     counts, attempt_counts = np.zeros(law.shape, int), np.zeros(by_attempts.shape, int)
@@ -54,6 +61,7 @@ def smallest_p_value(dist, law, count, num_draws, seed):
         cell = np.minimum(attempts, NUM_ATTEMPTS) - 1
         attempt_counts += laws.count_states(cell, NUM_ATTEMPTS)
         left -= n
+        on_block(n * len(law))
     p_values = [
         chi_square_p_value(found, expected / expected.sum())
         for found, expected in (
@@ -64,28 +72,58 @@ def smallest_p_value(dist, law, count, num_draws, seed):
     return min(p_values), len(p_values)
 
 
+def earlier_results(path, identity):
+    """Returns the results of an earlier run with the same settings and code, by configuration."""
+    if not path.exists():
+        return {}
+    found = files.read_json(path)
+    return found["results"] if found.get("identity") == identity else {}
+
+
+def summary(results, each):
+    """Returns one line about the configurations that are done."""
+    failed = sum(result["p_value"] < LIMIT for result in results.values())
+    lowest = min((result["p_value"] for result in results.values()), default=1.0)
+    return (
+        f"{each * len(results) * NUM_MEMBERS:,} draws, "
+        f"{sum(result['tests'] for result in results.values())} tests, smallest p-value "
+        f"{lowest:.2g}, limit {LIMIT:.2g}: {failed} of {len(results)} configurations failed"
+    )
+
+
 def main(arguments=None):
-    """Runs the comparison and returns the exit code."""
+    """Runs the comparison. Exits with 1 if a configuration fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--draws", type=float, default=1e8, help="number of draws in all")
     parser.add_argument("--seed", type=int, default=0, help="seed of the laws and the draws")
-    options = parser.parse_args(arguments)
-    num = len(laws.TRUNCATIONS) * (len(TABLE_SEEDS) + len(laws.WITH_QUANTILES))
-    each = max(int(options.draws / num / NUM_MEMBERS), 1)
-    lowest = FALSE_ALARM_RATE / (2 * num * NUM_MEMBERS)
-    found, num_tests = [], 0
-    for name, dist, law, count in configurations(options.seed):
-        p_value, tests = smallest_p_value(dist, law, count, each, len(found))
-        found.append(p_value)
-        num_tests += tests
-        print(f"{name}: {'FAILED' if p_value < lowest else 'ok'}, p >= {p_value:.2g}", flush=True)
-    failed = sum(p < lowest for p in found)
-    print(
-        f"{each * num * NUM_MEMBERS:,} draws, {num_tests} tests, smallest p-value "
-        f"{min(found):.2g}, limit {lowest:.2g}: {failed} of {num} configurations failed"
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=pathlib.Path("out/soak.json"), help="file of results"
     )
-    return 1 if failed else 0
+    options = parser.parse_args(arguments)
+    each = max(int(options.draws / NUM_CONFIGURATIONS / NUM_MEMBERS), 1)
+    identity = {"draws": each, "seed": options.seed, "revision": revision.revision()}
+    results = earlier_results(options.out, identity)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    bar = keras.utils.Progbar(
+        each * NUM_CONFIGURATIONS * NUM_MEMBERS, verbose=int(sys.stderr.isatty()), unit_name="draw"
+    )
+    bar.update(each * len(results) * NUM_MEMBERS)
+    try:
+        for index, (name, dist, law, count) in enumerate(configurations(options.seed)):
+            if name in results:
+                continue
+            seed = options.seed * NUM_CONFIGURATIONS + index
+            p_value, tests = smallest_p_value(dist, law, count, each, seed, bar.add)
+            results[name] = {"p_value": p_value, "tests": tests}
+            files.write_json(options.out, {"identity": identity, "results": results})
+            outcome = "FAILED" if p_value < LIMIT else "ok"
+            print(f"{len(results)}/{NUM_CONFIGURATIONS} {name}: {outcome}, p >= {p_value:.2g}")
+            sys.stdout.flush()
+    finally:
+        print(summary(results, each), flush=True)
+    if any(result["p_value"] < LIMIT for result in results.values()):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line.run(main, interrupted="the same command resumes after the last configuration")

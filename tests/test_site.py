@@ -42,3 +42,9 @@ def test_doctests_are_fenced_in_the_reference():
     text = "Adds.\n\n>>> 1 + 1\n2\n\nMore.\n\n  >>> x\n"
     expected = "Adds.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore.\n\n  ```pycon\n  >>> x\n  ```\n"
     assert fenced(text) == expected
+
+
+def test_style_sheets_exist():
+    listed = re.search(r"^extra_css: \[(.*)\]$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    for name in listed[1].split(", "):
+        assert (DOCS / name).is_file()

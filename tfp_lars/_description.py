@@ -17,8 +17,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_lars import _network_config, _saved_estimate
 from tfp_lars._describable import class_of_name, describable, name_of_class
 from tfp_lars.normalizer import LogNormalizer, MovingAverage
+from tfp_lars.normalizer.gaussian_mixture import GaussianMixture
 from tfp_lars.resampled import Resampled
 
 __all__ = ["Describer", "Rebuilder", "inlined"]
@@ -125,13 +127,18 @@ class Describer:
         return described
 
     def _estimate(self, estimate: LogNormalizer, path: str) -> dict[str, Any]:
-        return {
-            "kind": "estimate",
-            "log_z": self._array(estimate.log_z, f"{path}.log_z"),
-            "stderr": self._array(estimate.stderr, f"{path}.stderr"),
-            "num_samples": int(estimate.num_samples),
-            "method": estimate.method,
+        fields = _saved_estimate.fields(estimate)
+        before = dict(self.arrays), dict(self._paths), set(self._saved)
+        try:
+            self._describe(fields["importance_distribution"], path)
+        except ValueError:
+            # It need not be known: a continued estimate fits another one.
+            fields["importance_distribution"] = None
+        self.arrays, self._paths, self._saved = before
+        described = {
+            name: self._describe(value, f"{path}.{name}") for name, value in fields.items()
         }
+        return {"kind": "estimate", **described}
 
     def _moving_average(self, average: MovingAverage, path: str) -> dict[str, Any]:
         return {
@@ -139,6 +146,7 @@ class Describer:
             "num_samples": average.num_samples,
             "decay": average.decay,
             "score_function": average.score_function,
+            "same_draws": average.same_draws,
             "name": average.name,
             "weights": {
                 _short_name(v): self._variable(v, f"{path}.{_short_name(v)}")
@@ -155,7 +163,14 @@ class Describer:
                 "its class a `get_config` and the decorator "
                 "`@keras.saving.register_keras_serializable()`."
             ) from error
-        config.pop("compile_config", None)
+        config = _network_config.without_compilation(config)
+        try:
+            _network_config.check(config)
+        except ValueError as error:
+            raise ValueError(
+                f"The Keras network {network.name!r} ({path}) could not be loaded again. {error} "
+                "Replace the layer by a class of your own with this decorator."
+            ) from error
         weights = []
         for i, v in enumerate(network.variables):
             variable = v.value if isinstance(v, keras.Variable) else v
@@ -232,8 +247,13 @@ class Rebuilder:
         if kind == "array":
             return tf.constant(self._array(config))
         if kind == "estimate":
-            log_z, stderr = (self._array(config[key]).numpy() for key in ("log_z", "stderr"))
-            return LogNormalizer(log_z, stderr, config["num_samples"], config["method"])
+            # Older files have arrays without a kind here.
+            fields = {
+                key: self._array(item) if key in ("log_z", "stderr") else self._build(item)
+                for key, item in config.items()
+                if key != "kind"
+            }
+            return _saved_estimate.from_fields(fields)
         if kind == "same":
             return self._objects[config["path"]]
         self._objects[config["path"]] = built = self._build_object(kind, config)
@@ -256,6 +276,7 @@ class Rebuilder:
                 config["num_samples"],
                 config["decay"],
                 score_function=config["score_function"],
+                same_draws=config.get("same_draws", False),  # older files do not have it
                 name=config["name"],
             )
             stored = config.get("weights", {})
@@ -265,7 +286,9 @@ class Rebuilder:
             )
             return average
         if kind == "keras":
-            network = keras.saving.deserialize_keras_object(config["config"], safe_mode=True)
+            network_config = _network_config.without_compilation(config["config"])
+            _network_config.check(network_config)
+            network = keras.saving.deserialize_keras_object(network_config, safe_mode=True)
             if not isinstance(network, keras.Layer):
                 raise ValueError(f"{config['path']} is not a Keras network.")
             self._restore(lambda: list(network.variables), config.get("weights", []))
@@ -308,6 +331,7 @@ def _text(value: Any) -> str:
 
 
 describable("Resampled")(Resampled)
+describable("GaussianMixture")(GaussianMixture)  # of importance sampling for Z
 
 _PUBLIC = {"tfd": (tfd, tfd.Distribution), "tfb": (tfb, tfb.Bijector)}
 

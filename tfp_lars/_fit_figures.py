@@ -41,8 +41,7 @@ def draw(
     panels["fitted"] = _flat(fitted.sample(num_draws, seed=[seed, 2]).numpy())
     dimensions = panels["fitted"].shape[1]
     if dimensions == 1:
-        is_discrete = np.issubdtype(held_out.dtype, np.integer)
-        return _histograms({name: z[:, 0] for name, z in panels.items()}, is_discrete)
+        return _histograms({name: z[:, 0] for name, z in panels.items()})
     if dimensions == 2:
         return _squares(panels, [(0, 1)])
     before = panels.get("proposal", panels["held-out samples"])
@@ -78,12 +77,20 @@ def _flat(samples: np.ndarray) -> np.ndarray:
     return samples.reshape([len(samples), -1]).astype(np.float64)
 
 
-def _histograms(panels: dict[str, np.ndarray], is_discrete: bool) -> Any:
+def _num_bins(num_samples: int, most: int) -> int:
+    """Returns a number of bins along an axis in which few samples do not look like noise."""
+    return int(np.clip(1.5 * np.sqrt(num_samples), 30, most))
+
+
+def _histograms(panels: dict[str, np.ndarray]) -> Any:
     """Histograms in one dimension."""
     figure, axis = _plotting.figure(1, 1)
     both = np.concatenate(list(panels.values()))
     low, high = both.min(), both.max()
-    edges = np.arange(low - 0.5, high + 1.5) if is_discrete else np.linspace(low, high, 81)
+    if np.all(both == np.round(both)):  # discrete, of any type
+        edges = np.arange(low - 0.5, high + 1.5)
+    else:
+        edges = np.linspace(low, high, _num_bins(len(panels["held-out samples"]), 80) + 1)
     for name, values in panels.items():
         filled = name == "held-out samples"
         axis.hist(
@@ -96,7 +103,8 @@ def _histograms(panels: dict[str, np.ndarray], is_discrete: bool) -> Any:
         )
     axis.set_xlabel("z")
     axis.set_ylabel("density")
-    axis.legend()
+    # Above the axes, where it covers no bars.
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(panels), frameon=False)
     return figure
 
 
@@ -104,6 +112,7 @@ def _squares(panels: dict[str, np.ndarray], pairs: list[tuple[int, int]]) -> Any
     """2-D histograms, a row for each pair of dimensions."""
     figure, axes = _plotting.figure(len(pairs), len(panels))
     axes = np.reshape(axes, [len(pairs), len(panels)])
+    bins = _num_bins(len(panels["held-out samples"]), 60)
     for row, (i, j) in zip(axes, pairs, strict=True):
         # All panels of a row have the view of the held-out samples.
         shown = panels["held-out samples"]
@@ -111,7 +120,7 @@ def _squares(panels: dict[str, np.ndarray], pairs: list[tuple[int, int]]) -> Any
         margin = 0.15 * (high - low) + 1e-6
         view = np.stack([low - margin, high + margin], axis=-1)
         for axis, (name, z) in zip(row, panels.items(), strict=True):
-            axis.hist2d(z[:, i], z[:, j], bins=60, range=view, density=True, cmap="Blues")
+            axis.hist2d(z[:, i], z[:, j], bins=bins, range=view, density=True, cmap="Blues")
             axis.set_title(name)
             axis.set_xlabel(f"z[{i}]")
             axis.set_ylabel(f"z[{j}]")

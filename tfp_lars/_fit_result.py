@@ -88,6 +88,13 @@ class FitResult:
             return None
         return self.distribution.expected_attempts.numpy()
 
+    @property
+    def truncation_weight(self) -> np.ndarray | None:
+        """Share of draws that are kept without a test; `None` for other distributions."""
+        if not isinstance(self.distribution, Resampled):
+            return None
+        return self.distribution.truncation_weight.numpy()
+
     def plot(self, num_draws: int = 10_000, seed: int = 0) -> Any:
         """Draws held-out samples, the proposal and the fitted distribution.
 
@@ -114,10 +121,11 @@ class FitResult:
             ),
             ("gain", f"{with_error(self.gain, self.gain_stderr)} nats"),
         ]
-        if self.acceptance_rate is not None:
+        if self.acceptance_rate is not None and self.truncation_weight is not None:
             rows += [
                 ("Z", _summary(self.acceptance_rate)),
                 ("attempts", f"{_summary(self.expected_attempts)} per draw"),
+                ("untested", f"{_summary(100 * self.truncation_weight, '.2g')} % of the draws"),
             ]
         if self.num_skipped:
             rows.append(("skipped", f"{self.num_skipped:,} steps without a finite gradient"))
@@ -125,6 +133,6 @@ class FitResult:
         return f"FitResult ({steps}; {len(self.held_out):,} held-out samples){lines}"
 
 
-def _summary(values: np.ndarray | None) -> str:
+def _summary(values: np.ndarray | None, form: str = ".4g") -> str:
     low, high = np.min(values), np.max(values)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    return f"{low:{form}}" if low == high else f"{low:{form}} to {high:{form}}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-__all__ = ["figure"]
+__all__ = ["figure", "set_log_scale"]
 
 _SIZE = 3.2  # inches, of a panel
 
@@ -43,3 +43,12 @@ def figure(rows: int, columns: int) -> tuple[Any, Any]:
     wide = 1.5 if columns == 1 else 1.0
     new = NotebookFigure(figsize=(wide * _SIZE * columns, _SIZE * rows), layout="constrained")
     return new, new.subplots(rows, columns)
+
+
+def set_log_scale(axis: Any) -> None:
+    """Makes the x-axis logarithmic, with plain numbers such as 1, 2 and 10 at its ticks."""
+    from matplotlib.ticker import LogFormatter
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.4)))

@@ -6,6 +6,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_lars import _compat
+
 __all__ = ["Points"]
 
 tfd = tfp.distributions
@@ -38,7 +40,7 @@ class Points:
                 "batch and event shape, or a shape that broadcasts to it."
             ) from None
         shape = tf.broadcast_dynamic_shape(tf.shape(z), self._batch_and_event())
-        return tf.ensure_shape(tf.broadcast_to(z, shape), static_shape)
+        return _compat.ensure_shape(tf.broadcast_to(z, shape), static_shape)
 
     def flatten(self, z: tf.Tensor) -> tf.Tensor:
         """Returns broadcast `z` with a single sample axis, shape `[R] + B + event`."""
@@ -46,7 +48,7 @@ class Points:
         # Not -1: an empty batch or event does not show the number of points.
         num_points = tf.reduce_prod(tf.shape(z)[: tf.rank(z) - tf.size(inner)])
         flat = tf.reshape(z, tf.concat([[num_points], inner], 0))
-        return tf.ensure_shape(
+        return _compat.ensure_shape(
             flat, [None, *self._distribution.batch_shape, *self._distribution.event_shape]
         )
 
@@ -56,13 +58,13 @@ class Points:
         values = tf.reshape(values, tf.shape(z)[: tf.rank(z) - event_ndims])
         if z.shape.rank is None:
             return values
-        return tf.ensure_shape(values, z.shape[: z.shape.rank - event_ndims])
+        return _compat.ensure_shape(values, z.shape[: z.shape.rank - event_ndims])
 
     def replace(self, z: tf.Tensor, where: tf.Tensor, point: tf.Tensor | np.ndarray) -> tf.Tensor:
         """Returns broadcast `z` with `point` wherever `where`, of shape sample + batch, is true."""
         for _ in range(self._distribution.event_shape.rank):
             where = tf.expand_dims(where, -1)
-        return tf.ensure_shape(tf.where(where, point, z), z.shape)
+        return _compat.ensure_shape(tf.where(where, point, z), z.shape)
 
     def _batch_and_event(self) -> tf.Tensor:
         return tf.concat(

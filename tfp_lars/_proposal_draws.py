@@ -119,7 +119,7 @@ def _plain_sample(proposal: tfd.Distribution, n: int | tf.Tensor, seed: tf.Tenso
         fn_output_signature=proposal.dtype,
     )
     z = tf.reshape(chunks, tf.concat([[num_chunks * _CHUNK], tf.shape(chunks)[2:]], 0))
-    return tf.ensure_shape(z[:n], [None, *proposal.batch_shape, *proposal.event_shape])
+    return _compat.ensure_shape(z[:n], [None, *proposal.batch_shape, *proposal.event_shape])
 
 
 def _is_transformed_gaussian(proposal: tfd.Distribution) -> bool:
@@ -165,7 +165,7 @@ def _sample(
 
 def _with_leading_shape(z, lead, static_shape):
     z = tf.reshape(z, tf.concat([lead, tf.shape(z)[1:]], 0))
-    return tf.ensure_shape(z, static_shape)
+    return _compat.ensure_shape(z, static_shape)
 
 
 def _is_always_standard(proposal: tfd.Distribution) -> bool:

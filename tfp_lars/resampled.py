@@ -436,7 +436,7 @@ class Resampled(tfd.Distribution):
             attempts = tf.reshape(attempts, tf.concat([sample_shape, tf.shape(attempts)[1:]], 0))
             samples = self._set_sample_static_shape(samples, sample_shape)
             event_ndims = self.event_shape.rank
-            return samples, tf.ensure_shape(
+            return samples, _compat.ensure_shape(
                 attempts, samples.shape[: samples.shape.rank - event_ndims]
             )
 

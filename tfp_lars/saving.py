@@ -41,8 +41,8 @@ def save(dist: tfd.Distribution, path: str | os.PathLike) -> None:
       dist: A `Resampled`, or a distribution of TFP. Its parameters are numbers, arrays, variables,
         distributions and bijectors of TFP, or the proposals of this package. `accept_fn` is a Keras
         3 network: an `AcceptanceNetwork`, a model of Keras layers, or a class that is registered
-        with `keras.saving.register_keras_serializable`. Functions and other objects cannot be
-        described and raise an error.
+        with `keras.saving.register_keras_serializable`. `Lambda` and other layers that run stored
+        code or read files, functions, and other objects raise an error.
       path: Path of the file. An existing file is replaced.
     """
     if not isinstance(dist, tfd.Distribution):
@@ -68,8 +68,9 @@ def save(dist: tfd.Distribution, path: str | os.PathLike) -> None:
 def load(path: str | os.PathLike) -> tfd.Distribution:
     """Loads a distribution that `save` has written.
 
-    No code of the file is executed. Keras networks of your own classes need these classes: import
-    the module that registers them first.
+    The file can come from an unknown source: none of its contents is executed, and no module that
+    it names is imported. Keras networks of your own classes need these classes: import the module
+    that registers them first.
 
     >>> import tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "flow.lars")

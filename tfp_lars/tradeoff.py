@@ -55,8 +55,10 @@ class TruncationTradeoff:
             sign = "=" if first == last else "≥"
             label = f"T {sign} {'∞' if self.T[first] is None else self.T[first]}"
             point = (self.expected_attempts[first], self.log_likelihood[first])
-            axis.annotate(label, point, (4, -10), textcoords="offset points")
-        axis.set_xscale("log")
+            # Upper left, where the rising curve leaves room.
+            axis.annotate(label, point, (-4, 5), textcoords="offset points", ha="right")
+        axis.margins(0.18, 0.12)
+        _plotting.set_log_scale(axis)
         axis.set_xlabel("expected attempts per draw")
         axis.set_ylabel("log-likelihood (nats)")
         return figure

@@ -6,6 +6,7 @@ A case is a module with a function `run(settings)` that returns a `results.CaseR
 from benchmarks.cases import (
     draws,
     fit,
+    fit_samples,
     growth,
     import_time,
     limit,
@@ -25,6 +26,7 @@ CASES = {
         log_prob,
         training,
         fit,
+        fit_samples,
         import_time,
         memory,
         growth,

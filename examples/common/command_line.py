@@ -8,8 +8,10 @@ import importlib.util
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 # Packages of the extra `examples`, by import name.
@@ -83,15 +85,26 @@ def as_typed(module: str, arguments: Sequence[str] | None) -> str:
     return shlex.join(["python", "-m", module, *(sys.argv[1:] if arguments is None else arguments)])
 
 
+class Stopped(SystemExit):
+    """Ctrl-C or SIGTERM. The exit code is 128 plus the number of the signal.
+
+    Not a `KeyboardInterrupt`, because the library answers that with a partial result, and the
+    command would continue.
+    """
+
+
 def run(main: Callable[[], None], interrupted: str = "nothing was written") -> None:
     """Runs a command. A `UserError` becomes one line on stderr and exit code 2.
 
+    Ctrl-C and SIGTERM become one line and the exit codes 130 and 143.
+
     Args:
       main: Function that runs the command, without arguments.
-      interrupted: Message to print after Ctrl-C, about what was written.
+      interrupted: Message to print after Ctrl-C or SIGTERM, about what was written.
     """
     try:
-        main()
+        with _stoppable():
+            main()
     except UserError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
@@ -99,9 +112,31 @@ def run(main: Callable[[], None], interrupted: str = "nothing was written") -> N
         if package is None:
             raise
         _fail(not_installed(package))
-    except KeyboardInterrupt:
-        print(f"interrupted: {interrupted}", file=sys.stderr)
-        sys.exit(130)
+    except (KeyboardInterrupt, Stopped) as stopped:
+        code = stopped.code if isinstance(stopped, Stopped) else 128 + signal.SIGINT
+        what = "terminated" if code == 128 + signal.SIGTERM else "interrupted"
+        print(f"{what}: {interrupted}", file=sys.stderr)
+        sys.exit(code)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Makes Ctrl-C and SIGTERM raise `Stopped`, so that children and drafts are cleaned up."""
+
+    def stop(number, frame):
+        raise Stopped(128 + number)
+
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    # Other handlers stay, such as that of nohup. Only the main thread gets signals.
+    main_thread = threading.current_thread() is threading.main_thread()
+    found = [n for n, handler in usual.items() if signal.getsignal(n) == handler and main_thread]
+    for number in found:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in found:
+            signal.signal(number, usual[number])
 
 
 def _fail(message):

@@ -7,6 +7,7 @@ not what they return.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -18,14 +19,48 @@ from examples.common.command_line import UserError
 
 def write(path: pathlib.Path, content: bytes) -> None:
     """Writes a file atomically: an interrupted write leaves the old content."""
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(content)
-    draft.replace(path)
+    write_all({path: content})
+
+
+def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
+    """Writes files that belong together, the last of which marks them as complete.
+
+    A failed write, as on a full disk, leaves the old files. An interruption while they are replaced
+    leaves no last file, so that nobody takes old and new files for one result.
+
+    Args:
+      contents: Content by path. All paths are in the same directory.
+    """
+    drafts = {path: path.with_name(path.name + ".draft") for path in contents}
+    try:
+        for path, draft in drafts.items():
+            draft.unlink(missing_ok=True)  # not overwritten, because it may be a link
+            with draft.open("xb") as file:
+                file.write(contents[path])
+        if len(drafts) > 1:
+            list(drafts)[-1].unlink(missing_ok=True)
+        for path, draft in drafts.items():
+            draft.replace(path)
+    finally:
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
 
 
 def write_json(path: pathlib.Path, content: Mapping) -> None:
     """Writes JSON atomically."""
-    write(path, (json.dumps(content, indent=2) + "\n").encode())
+    write(path, as_json(content))
+
+
+def as_json(content: Mapping) -> bytes:
+    """Returns the content of a JSON file."""
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def npy(values: np.ndarray) -> bytes:
+    """Returns the content of a `.npy` file."""
+    content = io.BytesIO()
+    np.save(content, values, allow_pickle=False)
+    return content.getvalue()
 
 
 def parse_json(path: pathlib.Path) -> object:

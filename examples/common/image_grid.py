@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2) -> None:
-    """Writes images in [0, 1], shape `[rows, columns, H, W]`, dark on light, as a PNG.
+def png(images: np.ndarray, *, scale: int = 2, gap: int = 2) -> bytes:
+    """Returns a PNG of images in [0, 1], shape `[rows, columns, H, W]`, dark on light.
 
     Args:
-      path: Path of the file.
       images: Grid of images.
       scale: Side of an image pixel, in pixels of the picture.
       gap: Space between neighboring images, in image pixels.
@@ -27,7 +26,9 @@ def save(path: os.PathLike, images: np.ndarray, *, scale: int = 2, gap: int = 2)
     axes = figure.add_axes((0, 0, 1, 1))
     show(axes, pixels)
     axes.set_axis_off()
-    figure.savefig(path)
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue()
 
 
 def canvas(images: np.ndarray, gap: int = 2) -> np.ndarray:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import signal
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -98,7 +97,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cores.share()
         runner.dry_run(study, args.jobs)
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the children stop, too
     if not runner.reproduce(study, args.jobs):
         print("error: not everything went well, see above", file=sys.stderr)
         sys.exit(1)

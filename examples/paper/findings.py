@@ -112,7 +112,13 @@ class NoGain:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A statement about a table, mostly of the paper. It holds if all of its checks hold."""
+    """A statement about a table. It holds if all of its checks hold.
+
+    Attributes:
+      text: The statement.
+      checks: What it says about rows of the table.
+      source: Who states it.
+    """
 
     text: str
     checks: tuple[Check, ...]
@@ -158,7 +164,7 @@ class Finding:
             answer = f"**Holds**: {'; '.join(texts)}"
         if (failed or undecided) and held:
             answer += f". Holds in {held} of {total}"
-        return f"The paper: {self.text}. {answer}."
+        return f"{self.source}: {self.text}. {answer}."
 
 
 def _grouped(missing: Mapping[str, str]) -> str:

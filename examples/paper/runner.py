@@ -5,6 +5,7 @@ Finished runs are reused and interrupted runs resume. A failed run does not stop
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -20,7 +21,7 @@ from examples.paper.kinds import Figure
 from examples.paper.results import Results
 from examples.paper.run import Run
 from examples.paper.study import Study
-from examples.vae import datasets, run_directory
+from examples.vae import run_directory
 from examples.vae.config import Config
 from examples.vae.run_directory import RunDirectory, State
 
@@ -168,6 +169,9 @@ class Runner:
                 locked = [locks.take(task.directory)]
                 if locked == [None]:
                     return self.wait(task)
+            inherited = environment(slot, self.jobs, self.gpus, self.cores, os.environ)
+            if locked:
+                inherited[locks.INHERITED] = str(locked[0])
             command = self.command(task)
             RunDirectory(task.directory).failure_file.unlink(missing_ok=True)
             with task.log.open("a") as log:
@@ -175,13 +179,13 @@ class Runner:
                 process = child.start(
                     command[0],
                     command[1:],
-                    env=environment(slot, self.jobs, self.gpus, self.cores, os.environ),
+                    env=inherited,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C must reach it only through the runner
                     pass_fds=locked,
                 )
-        except datasets.DataError as error:
+        except UserError as error:  # such as missing data, or a directory that is refused
             message = " ".join(str(error).split())
             self.record_failure(task, message)
             return self.end(task, False, f"not started: {message}")
@@ -201,7 +205,8 @@ class Runner:
     def wait(self, task: Task) -> bool:
         if task.name not in self.waiting:
             self.waiting.add(task.name)
-            self.say(task, f"waits for another process that trains in {task.directory}")
+            pid = locks.holder(task.directory)
+            self.say(task, f"waits for process {pid}, which trains in {task.directory}")
         return False
 
     def command(self, task: Task) -> list[str]:
@@ -247,8 +252,9 @@ class Runner:
     def record_failure(self, task: Task, message: str) -> None:
         """Writes the reason to the directory of a run, so that the tables can show it."""
         if task.run is not None:
-            task.directory.mkdir(parents=True, exist_ok=True)
-            files.write_json(RunDirectory(task.directory).failure_file, {"message": message})
+            with contextlib.suppress(OSError):  # a full disk, about which the message is
+                task.directory.mkdir(parents=True, exist_ok=True)
+                files.write_json(RunDirectory(task.directory).failure_file, {"message": message})
 
     def end(self, task: Task, well: bool, text: str) -> bool:
         self.done[task.name] = well
@@ -259,10 +265,10 @@ class Runner:
         print(f"[{len(self.done)}/{self.total}] {task.name}: {text}", flush=True)
 
     def stop(self) -> None:
-        """Stops all children. SIGINT comes first, so that a training keeps its last checkpoint."""
+        """Stops all children. SIGTERM comes first, so that they finish what they are writing."""
         processes = [process for _, process, _ in self.running.values()]
         for process in processes:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
         deadline = time.monotonic() + _PATIENCE
         for process in processes:
             try:
@@ -297,8 +303,8 @@ def render(study: Study) -> str:
         for table in study.tables:
             text = report.markdown(table, study.preset, results)
             parts.append(text)
-            (study.out / f"{table.name}.md").write_text(f"{head}\n{text}")
-            (study.out / f"{table.name}.csv").write_text(report.csv_text(table, results))
+            _write(study.out / f"{table.name}.md", f"{head}\n{text}")
+            _write(study.out / f"{table.name}.csv", report.csv_text(table, results))
         for figure in study.figures:
             numbers = study.figure_numbers(figure)
             name = study.figure_name(figure)
@@ -307,11 +313,15 @@ def render(study: Study) -> str:
             if numbers is not None and not figure.runs:  # its command writes a table, too
                 text += "\n" + (study.out / name / "table.md").read_text()
             parts.append(text)
-            (study.out / f"{name}.md").write_text(text)
-        (study.out / "results.md").write_text("\n".join(parts))
+            _write(study.out / f"{name}.md", text)
+        _write(study.out / "results.md", "\n".join(parts))
     except OSError as error:
         raise UserError(f"cannot write to {study.out} ({error.strerror}).") from error
     return "\n".join(parts)
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    files.write(path, text.encode())
 
 
 def dry_run(study: Study, jobs: int) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
+import math
+import os
 import pathlib
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 
-from examples.common import command_line, revision, tables
+from examples.common import command_line, files, locks, revision, tables
 from examples.common.command_line import UserError
 from examples.toy_2d import targets
 
@@ -54,9 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "rows": [fit.numbers for fits in blocks.values() for fit in fits],
             "seconds": round(time.monotonic() - start, 1),
         }
-        (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
-        (output / "table.md").write_text(table)
-        _draw(output, target, blocks, budget)
+        with files.explained(options.out):
+            files.write_json(output / "results.json", results)
+            files.write(output / "table.md", table.encode())
+            _draw(output, target, blocks, budget)
     print(f"\n{table}\nWrote {options.out} in {time.monotonic() - start:.0f} s.")
 
 
@@ -111,10 +112,12 @@ class _Output:
 
     Files are first written to a hidden directory inside it, so that moving them is a rename on the
     same disk. Creating the hidden directory also checks that the path is writable before any work.
+    It holds the lock that keeps out other processes, and what a killed process left in it is
+    deleted.
     """
 
     def __init__(self, path: pathlib.Path):
-        self._path = path
+        self._path, self._hidden = path, path / ".partial"
         self._made: list[pathlib.Path] = []
 
     def __enter__(self) -> pathlib.Path:
@@ -123,21 +126,33 @@ class _Output:
                 if not parent.exists():
                     parent.mkdir()
                     self._made.append(parent)
-            self._hidden = pathlib.Path(tempfile.mkdtemp(prefix=".partial-", dir=self._path))
+            self._hidden.mkdir(exist_ok=True)
+            self._lock = locks.take(self._hidden)
         except OSError as error:
             self._remove_made()
             raise UserError(
                 f"argument --out: cannot write to {self._path}: {error.strerror}"
             ) from None
+        if self._lock is None:
+            raise UserError(
+                f"argument --out: {self._path} is in use by process {locks.holder(self._hidden)}: "
+                "wait until it ends, or name another directory."
+            )
+        for file in self._files():
+            file.unlink()
         return self._hidden
 
     def __exit__(self, kind, value, traceback):
         if kind is None:
-            for file in sorted(self._hidden.iterdir()):
+            for file in self._files():
                 file.replace(self._path / file.name)
         shutil.rmtree(self._hidden)
+        os.close(self._lock)
         if kind is not None:
             self._remove_made()
+
+    def _files(self):
+        return sorted(file for file in self._hidden.iterdir() if file.name != "lock")
 
     def _remove_made(self):
         for path in reversed(self._made):
@@ -177,7 +192,15 @@ def _progress(title, steps):
     print(title, flush=True)
     # Without a terminal, print one line at the end instead of a bar.
     bar = keras.utils.Progbar(steps, verbose=1 if sys.stdout.isatty() else 2, unit_name="step")
-    return lambda done, loss: bar.update(done, values=[("loss", loss)])
+
+    def report(done, loss):
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the loss of {title} became {loss} at or before step {done}: try another --seed."
+            )
+        bar.update(done, values=[("loss", loss)])
+
+    return report
 
 
 def _name(T):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import shutil
+import sys
 
+import numpy as np
 import tensorflow as tf
 
 from examples.common import files
@@ -12,7 +15,7 @@ from examples.common.command_line import UserError
 from examples.common.variables import tf_variable
 from examples.vae import models
 from examples.vae.config import Config
-from examples.vae.run_directory import RunDirectory
+from examples.vae.run_directory import RunDirectory, saved_steps
 
 LAST, BEST = "checkpoints", "best"
 
@@ -24,19 +27,32 @@ def manager(
     # A flat list, because TF does not track Keras 3 layers inside lists. A test pins the order.
     state = [tf_variable(v) for v in (*model.variables, *model.optimizer.variables)]
     checkpoint = tf.train.Checkpoint(state=state)
-    _check_paths(run.path / name)
+    run.check_links()
+    _check_list(run.path / name)
     return tf.train.CheckpointManager(checkpoint, str(run.path / name), max_to_keep=2)
 
 
-def _check_paths(directory: pathlib.Path) -> None:
-    """Raises if TensorFlow would read, or delete as outdated, checkpoints in other directories."""
-    found = tf.train.get_checkpoint_state(str(directory))  # its paths include the directory
+def _check_list(directory: pathlib.Path) -> None:
+    """Checks TensorFlow's list of checkpoints. Deletes it if it is damaged; nothing needs it.
+
+    Raises:
+      UserError: TensorFlow would read, or delete as outdated, checkpoints in other directories.
+    """
+    file = directory / "checkpoint"
+    if not file.exists():
+        return
+    try:
+        found = tf.train.get_checkpoint_state(str(directory))  # its paths include the directory
+    except ValueError:  # also for bytes that are no text
+        found = None
     if found is None:
+        with files.explained(directory):
+            file.unlink()
         return
     for path in (found.model_checkpoint_path, *found.all_model_checkpoint_paths):
         if pathlib.Path(path).resolve().parent != directory.resolve():
             raise UserError(
-                f"{directory / 'checkpoint'} names {path}, which is outside of the directory: "
+                f"{file} names {path}, which is outside of the directory: "
                 "delete the directory, or name another."
             )
 
@@ -49,17 +65,78 @@ def trained(
 
 
 def restore(checkpoints: tf.train.CheckpointManager) -> bool:
-    """Restores the last checkpoint. Returns `False` if there is none."""
-    if checkpoints.latest_checkpoint is None:
-        return False
+    """Restores the last checkpoint, by its number. Returns `False` if there is none.
+
+    Raises:
+      UserError: It is damaged. An earlier one would be another model.
+    """
+    steps = _newest_first(checkpoints)
+    problem = _try(checkpoints, steps[0]) if steps else None
+    if problem is not None:
+        remedy = "delete the directory, or name another."
+        if len(steps) > 1:
+            remedy = "run its training command again, which resumes from an earlier checkpoint."
+        raise UserError(f"{problem}: {remedy}")
+    return bool(steps)
+
+
+def resume(checkpoints: tf.train.CheckpointManager) -> bool:
+    """Restores the last checkpoint that is not damaged. Warns about each damaged one.
+
+    Also deletes what a killed process left behind. The caller must hold the lock of the run.
+
+    Returns:
+      found: `False` if there are no checkpoints.
+
+    Raises:
+      UserError: All checkpoints are damaged.
+    """
+    for path in pathlib.Path(checkpoints.directory).glob("ckpt-*_temp"):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in pathlib.Path(checkpoints.directory).glob("checkpoint.tmp*"):
+        path.unlink(missing_ok=True)
+    problems = []
+    for step in _newest_first(checkpoints):
+        problem = _try(checkpoints, step)
+        if problem is None:
+            for line in problems:
+                print(f"warning: {line}: resuming from step {step}.", file=sys.stderr, flush=True)
+            return True
+        problems.append(problem)
+    if problems:
+        raise UserError(f"{'; '.join(problems)}: delete the directory, or name another.")
+    return False
+
+
+def _newest_first(checkpoints: tf.train.CheckpointManager) -> list[int]:
+    # From the names of the files, because TensorFlow's list of them may be damaged or outdated.
+    return sorted(saved_steps(pathlib.Path(checkpoints.directory)), reverse=True)
+
+
+def _try(checkpoints: tf.train.CheckpointManager, step: int) -> str | None:
+    """Restores the checkpoint of a step. Returns the problem, `None` if there is none."""
+    path = pathlib.Path(checkpoints.directory) / f"ckpt-{step}"
     try:
-        checkpoints.checkpoint.restore(checkpoints.latest_checkpoint).assert_consumed()
-    except (tf.errors.OpError, AssertionError, ValueError) as error:
-        raise UserError(
-            f"the checkpoint {checkpoints.latest_checkpoint} cannot be restored "
-            f"({str(error).splitlines()[0]}): delete the directory, or name another."
-        ) from error
-    return True
+        checkpoints.checkpoint.restore(str(path)).assert_consumed()
+    except Exception as error:  # damaged files raise many types of errors
+        reason = str(error).strip() or type(error).__name__
+        return f"the checkpoint {path} cannot be restored ({reason.splitlines()[0]})"
+    return None
+
+
+def check_finite(model: models.LatentVariableModel) -> None:
+    """Checks the weights before they are saved. The loss shows a bad update only one step later.
+
+    Raises:
+      UserError: A weight is not finite.
+    """
+    for variable in model.trainable_variables:
+        if not np.all(np.isfinite(variable)):
+            raise UserError(
+                f"a weight of {variable.path} is not finite at step "
+                f"{int(model.optimizer.iterations)}, which is not saved. "
+                "Try another --seed, or a larger --batch-size."
+            )
 
 
 def explained(path: pathlib.Path) -> contextlib.AbstractContextManager:

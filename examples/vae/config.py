@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from collections.abc import Mapping
 
-from examples.common import revision
+from examples.common import revision, schema
 from examples.common.command_line import UserError
 from examples.vae.datasets import DATASETS
 from examples.vae.priors import PRIORS
@@ -235,14 +236,38 @@ class Config:
     @classmethod
     def from_json(cls, content: Mapping) -> Config:
         """Returns the configuration that `to_json` wrote. Ignores other entries."""
-        names = [field.name for field in dataclasses.fields(cls)]
         try:
-            found = {name: content[name] for name in names}
-            prior = dict(found["prior"])
+            found = _fields(cls, {**content, "prior": None, "evaluation": None})
+            prior = _fields(PriorConfig, content["prior"], others=False)
             if prior["accept_units"] is not None:
                 prior["accept_units"] = tuple(prior["accept_units"])
             found["prior"] = PriorConfig(**prior)
-            found["evaluation"] = Evaluation(**found["evaluation"])
+            found["evaluation"] = Evaluation(
+                **_fields(Evaluation, content["evaluation"], others=False)
+            )
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"no configuration of a run: {type(error).__name__} {error}.") from None
+            raise UserError(f"no configuration of a run: {error}.") from None
         return cls(**found)
+
+
+def _fields(kind: type, content: Mapping, *, others: bool = True) -> dict:
+    """Returns the fields of a dataclass from JSON, with the right types and positive counts.
+
+    Args:
+      kind: Dataclass.
+      content: Value of each field by name.
+      others: Whether there may be other entries.
+    """
+    hints = typing.get_type_hints(kind)
+    unknown = [] if others else sorted(set(content) - set(hints))
+    if unknown:
+        raise ValueError(f"unknown settings {', '.join(map(repr, unknown))}")
+    nested = {Evaluation, PriorConfig}
+    schema.check(content, {n: None if hint in nested else hint for n, hint in hints.items()})
+    found = {name: content[name] for name in hints}
+    for name, value in found.items():
+        numbers = value if isinstance(value, list) else [value]
+        least = -(2**31) if name == "seed" else 1  # the decay is no count
+        if any(type(n) is int and n < least for n in numbers) and name != "decay":
+            raise ValueError(f"{name} is {value}, expected at least {least}")
+    return found

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from examples.common import files
+from examples.common.command_line import UserError
 from examples.vae import checkpoints, datasets, evaluation
 from examples.vae.config import Config
 from examples.vae.run_directory import RunDirectory
@@ -56,7 +57,10 @@ class BestValidation(keras.callbacks.Callback):
         """Returns the validation NLLs by step."""
         if not self.file.exists():
             return {}
-        return {int(k): v for k, v in files.read_json(self.file).items()}
+        try:
+            return {int(k): float(v) for k, v in files.read_json(self.file).items()}
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{self.file} cannot be read ({error}): delete it.") from None
 
     @property
     def stopped(self) -> bool:

@@ -10,10 +10,11 @@ thorough evaluation.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
 from collections.abc import Sequence
 
-from examples.common import command_line, cores
+from examples.common import command_line, cores, locks
 from examples.common.command_line import positive
 from examples.vae.config import Evaluation
 from examples.vae.run_directory import RunDirectory
@@ -70,17 +71,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command_line.import_tensorflow()
     from examples.vae import evaluation, runs
 
-    found = runs.load(args.run)
-    evaluation.evaluate(
-        found.model,
-        found.images(args.data_dir),
-        found.config,
-        args.out or found.directory.path,
-        evaluation=evaluation_of(args),
-        command=command_line.as_typed(MODULE, arguments),
-        training_seconds=found.directory.training_seconds,
-        progress=not args.quiet,
-    )
+    # A training in the same directory writes the same files.
+    with locks.held(pathlib.Path(args.run)) if args.out is None else contextlib.nullcontext():
+        found = runs.load(args.run)
+        evaluation.evaluate(
+            found.model,
+            found.images(args.data_dir),
+            found.config,
+            args.out or found.directory.path,
+            evaluation=evaluation_of(args),
+            command=command_line.as_typed(MODULE, arguments),
+            training_seconds=found.directory.training_seconds,
+            progress=not args.quiet,
+        )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import tensorflow_probability as tfp
 import tfp_lars
 from examples.common import cores, files, image_grid, machine, revision
 from examples.common.command_line import UserError
-from examples.vae import batches, datasets, models, priors
+from examples.vae import batches, datasets, models, precise_z, priors
 from examples.vae.build import gpu_names, networks_digest
 from examples.vae.config import Config, Evaluation
 from examples.vae.run_directory import RunDirectory, evaluation_of
@@ -100,12 +100,29 @@ def importance_weighted(
     }
 
 
-def frozen_prior(model: models.LatentVariableModel, z_samples: int, seed: int, progress=False):
-    """Returns the prior with a fixed log Z, and the estimate of log Z (`None` if there is no Z)."""
+def frozen_prior(
+    model: models.LatentVariableModel,
+    z_samples: int,
+    seed: int,
+    *,
+    progress: bool = False,
+    precise: bool = False,
+):
+    """Returns the prior with a fixed log Z, and the estimate of log Z (`None` if there is no Z).
+
+    Args:
+      model: Model with the prior.
+      z_samples: Number of draws from the proposal.
+      seed: Seed for the draws.
+      progress: Whether to show a progress bar.
+      precise: Whether to try importance sampling where these draws are not enough.
+    """
     part = priors.resampled_part(model.prior)
     if part is None:
         return model.prior, None
     estimate = tfp_lars.estimate_log_normalizer(part, z_samples, seed=seed, progress=progress)
+    if precise and model.proposal_has_density:
+        estimate = precise_z.improved(estimate, part, seed=seed, progress=progress)
     return priors.freeze(model.prior, estimate), estimate
 
 
@@ -125,15 +142,16 @@ def compute_metrics(
     z_samples: int,
     seed: int = 0,
     progress: bool = False,
-) -> dict[str, float | np.ndarray | None]:
+) -> dict[str, float | str | np.ndarray | None]:
     """Computes the metrics of a model for `metrics.json`, and the values of each image as `test_*`.
 
     Each `*_stderr` combines the standard error of the mean over test images with `stderr_from_z`,
     the change of the NLL when log Z is shifted by its standard error. The reconstruction term does
     not depend on Z. If each dimension has its own Z, `z` and `expected_attempts` are means over the
-    dimensions, and `log_z_stderr` is the standard error of the sum of log Z.
+    dimensions, and `log_z_stderr` is the standard error of the sum of log Z. `z_method` and
+    `z_warning` are those of the estimate of log Z.
     """
-    prior, estimate = frozen_prior(model, z_samples, seed, progress)
+    prior, estimate = frozen_prior(model, z_samples, seed, progress=progress, precise=True)
     shifted = [] if estimate is None else [priors.freeze(prior, _off_by_stderr(estimate))]
     found = importance_weighted(
         model,
@@ -159,12 +177,13 @@ def compute_metrics(
         metrics[name] = float(values.mean())
         metrics[f"{name}_stderr"] = float(np.hypot(spread, 0.0 if name == "recons" else from_z))
     metrics |= {"stderr_from_z": float(from_z), "z": None, "log_z_stderr": None}
-    metrics["expected_attempts"] = None
+    metrics |= {"expected_attempts": None, "z_method": None, "z_warning": None}
     if estimate is not None:
         attempts = priors.resampled_part(prior).expected_attempts
         metrics["z"] = float(np.mean(np.exp(estimate.log_z)))
         metrics["log_z_stderr"] = float(np.linalg.norm(estimate.stderr))
         metrics["expected_attempts"] = float(np.mean(attempts))
+        metrics |= {"z_method": estimate.method, "z_warning": estimate.warning}
     return metrics
 
 
@@ -241,6 +260,11 @@ def evaluate(
         z_samples=evaluation.z_samples,
         progress=progress,
     )
+    if not np.isfinite(metrics["nll"]):
+        raise UserError(
+            f"the NLL of {directory} is {metrics['nll']}, which is not written: train it again "
+            "with another --seed."
+        )
     per_image = {n: metrics.pop(f"test_{n}") for n in ("nll", "elbo", "kl", "recons")}
     metrics |= dataclasses.asdict(evaluation) | {
         "steps": steps,
@@ -263,15 +287,15 @@ def evaluate(
     }
     with files.explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        for name in ("nll", "elbo"):
-            np.save(directory / f"test_{name}.npy", per_image[name])
-        for name, picture in pictures.items():
-            image_grid.save(directory / name, picture)
-        files.write_json(directory / "metrics.json", metrics)
+        contents = {f"test_{n}.npy": files.npy(per_image[n]) for n in ("nll", "elbo")}
+        contents |= {name: image_grid.png(picture) for name, picture in pictures.items()}
+        contents["metrics.json"] = files.as_json(metrics)
+        files.write_all({directory / name: content for name, content in contents.items()})
     print(
         f"NLL {metrics['nll']:.2f} ± {metrics['nll_stderr']:.2f}, ELBO {metrics['elbo']:.2f}, "
         f"KL {metrics['kl']:.2f}, reconstruction {metrics['recons']:.2f}"
         + (f", Z {metrics['z']:.4g}" if metrics["z"] is not None else "")
+        + (f" (warning: {metrics['z_warning']})" if metrics["z_warning"] else "")
     )
     return metrics
 

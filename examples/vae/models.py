@@ -17,6 +17,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_lars
+from examples.common.variables import tf_variable
 from examples.vae.schedule import Schedule
 
 tfd = tfp.distributions
@@ -58,10 +59,18 @@ def noise(
     """Returns standard normal noise for draws of `q`, `[num_samples] + batch + event`.
 
     Antithetic noise is symmetric: the second half of the draws has the negative noise of the first.
+    The replicas of a `tf.distribute` strategy have consecutive parts of a batch. The noise of an
+    image does not depend on their number: each draws the noise of the whole batch.
     """
     num = num_samples // 2 if antithetic else num_samples
-    shape = tf.concat([[num], q.batch_shape_tensor(), q.event_shape_tensor()], 0)
+    context = tf.distribute.get_replica_context()
+    replicas = 1 if context is None else context.num_replicas_in_sync
+    size = q.batch_shape_tensor()[0]
+    shape = tf.concat([[num, replicas * size], q.event_shape_tensor()], 0)
     drawn = tf.random.stateless_normal(shape, seed)
+    if replicas > 1:
+        first = context.replica_id_in_sync_group * size
+        drawn = drawn[:, first : first + size]
     return tf.concat([drawn, -drawn], 0) if antithetic else drawn
 
 
@@ -91,6 +100,9 @@ class LatentVariableModel(keras.Model):
         training repeats the uninterrupted one.
     """
 
+    # Whether the proposal of a resampled prior has an exact log density, not only a bound.
+    proposal_has_density = True
+
     def __init__(
         self,
         make_prior: Callable[[Callable], tfd.Distribution],
@@ -115,6 +127,12 @@ class LatentVariableModel(keras.Model):
     def prior(self) -> tfd.Distribution:
         """Prior over the topmost latent, or the distribution of images if images are resampled."""
         return self.prior_layer.distribution
+
+    @property
+    def num_steps(self) -> int:
+        """Number of training steps so far."""
+        # Unlike `int`, this works for variables of a `tf.distribute` strategy.
+        return int(tf_variable(self.optimizer.iterations).numpy())
 
     def build_networks(self) -> None:
         raise NotImplementedError
@@ -251,12 +269,22 @@ class LatentVariableModel(keras.Model):
         )
         return {name: tf.reduce_mean(terms[name], axis=0) for name in ("recons", "kl")}
 
+    def losses(self, terms: Terms) -> Terms:
+        """Returns means over a batch: `elbo`, `kl`, `recons`, and `loss` with a weighted KL term.
+
+        Args:
+          terms: Result of `call`.
+        """
+        recons, kl = (tf.reduce_mean(terms[name]) for name in ("recons", "kl"))
+        loss = -recons + self.schedule.kl_weight(self.optimizer.iterations) * kl
+        return {"loss": loss, "elbo": recons - kl, "kl": kl, "recons": recons}
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Returns the negative bound, with the KL term weighted by the warm-up."""
-        recons, kl = (tf.reduce_mean(y_pred[name]) for name in ("recons", "kl"))
-        for tracker, value in zip(self.trackers, (recons - kl, kl, recons), strict=True):
-            tracker.update_state(value)
-        return -recons + self.schedule.kl_weight(self.optimizer.iterations) * kl
+        losses = self.losses(y_pred)
+        for tracker in self.trackers:
+            tracker.update_state(losses[tracker.name])
+        return losses["loss"]
 
     def decode_prior(self, top: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Returns pixel probabilities, `[N, 28, 28]`, for draws `[N, d]` from the prior."""
@@ -307,6 +335,8 @@ class OutputVAE(VAE):
       make_prior: Function that maps the marginal to the resampled distribution of images.
       **kwargs: Arguments of `LatentVariableModel`.
     """
+
+    proposal_has_density = False
 
     def __init__(self, make_prior: Callable[[tfd.Distribution], tfp_lars.Resampled], **kwargs):
         super().__init__(lambda encode: make_prior(self.marginal()), **kwargs)

@@ -122,7 +122,9 @@ def resample(
         proposal,
         accept_fn or tfp_lars.AcceptanceNetwork(config.accept_units),
         T=config.T,
-        normalizer=tfp_lars.MovingAverage(config.num_samples, config.decay, seed=seed),
+        normalizer=tfp_lars.MovingAverage(
+            config.num_samples, config.decay, same_draws=True, seed=seed
+        ),
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
 from collections.abc import Mapping
 
-from examples.common import files, revision
+from examples.common import files, revision, schema
 from examples.common.command_line import UserError
 from examples.vae.config import Config, Evaluation
 
@@ -19,6 +20,23 @@ INTERRUPTED = "interrupted"
 FAILED = "failed"
 NOT_RUN = "not run"
 REFUSED = "refused"  # the directory belongs to another run
+
+
+# Types of the entries of `metrics.json` that are read.
+_METRICS = {
+    **dict.fromkeys(("nll", "elbo", "kl", "recons"), float),
+    **dict.fromkeys(("nll_stderr", "elbo_stderr", "kl_stderr", "recons_stderr"), float),
+    **dict.fromkeys(("z", "log_z_stderr", "expected_attempts"), float | None),
+    "stderr_from_z": float,
+    **dict.fromkeys(("training_seconds", "evaluation_seconds"), float | None),
+    **dict.fromkeys(("steps", "num_parameters", "num_test_images"), int),
+    **dict.fromkeys(("iwae_samples", "z_samples"), int),
+    "test_images": int | None,
+    **dict.fromkeys(("networks", "images", "revision"), str),
+    "config": dict,
+    "versions": dict[str, str],
+    "machine": dict,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +75,8 @@ class RunDirectory:
     @property
     def training_seconds(self) -> float:
         """Time spent on training up to the last checkpoint, over all resumptions."""
-        return (_read(self._timing_file) or {}).get("training_seconds", 0.0)
+        found = (_read(self._timing_file) or {}).get("training_seconds")
+        return found if isinstance(found, float) and math.isfinite(found) else 0.0
 
     @training_seconds.setter
     def training_seconds(self, seconds: float) -> None:
@@ -81,6 +100,7 @@ class RunDirectory:
         Raises:
           UserError: The directory belongs to another configuration, or cannot be written.
         """
+        self.check_links()
         with files.explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             if not self.config_file.exists():
@@ -118,17 +138,34 @@ class RunDirectory:
     @property
     def images(self) -> str:
         """Digest of the images that the run was trained on."""
-        return self.read_config()["images"]
+        return str(self.read_config().get("images"))
 
     def metrics(self) -> dict | None:
         """Returns the content of `metrics.json`; `None` if it is missing or cannot be read."""
-        return _read(self.metrics_file) or None
+        found = _read(self.metrics_file)
+        try:
+            check_metrics(found or {})
+            Config.from_json(found["config"])
+        except (ValueError, UserError):
+            return None
+        return found
 
     def last_step(self) -> int | None:
         """Returns the step of the last checkpoint; `None` if there is none."""
-        names = (f.name for f in (self.path / "checkpoints").glob("ckpt-*.index"))
-        steps = [int(m[1]) for name in names if (m := re.fullmatch(r"ckpt-(\d+)\.index", name))]
-        return max(steps, default=None)
+        return max(saved_steps(self.path / "checkpoints"), default=None)
+
+    def check_links(self) -> None:
+        """Checks that no path in the directory leads out of it.
+
+        Raises:
+          UserError: There is a symbolic link. A training would write or delete files behind it.
+        """
+        for path in self.path.rglob("*"):
+            if path.is_symlink():
+                raise UserError(
+                    f"{path} is a symbolic link, which may lead out of {self.path}: replace it by "
+                    "a copy. The directory of the run as a whole may be a link."
+                )
 
     def state(self, config: Config, images: str | None = None) -> State:
         """Compares the directory with a configuration.
@@ -177,6 +214,23 @@ class RunDirectory:
         done = step >= config.steps
         reason = "trained, not evaluated" if done else f"interrupted at step {step:,}"
         return State(INTERRUPTED, reason)
+
+
+def saved_steps(directory: pathlib.Path) -> list[int]:
+    """Returns the steps of the checkpoints in a directory. TensorFlow writes the index last."""
+    names = (file.name for file in directory.glob("ckpt-*.index"))
+    return [int(m[1]) for name in names if (m := re.fullmatch(r"ckpt-(\d{1,18})\.index", name))]
+
+
+def check_metrics(metrics: Mapping) -> None:
+    """Checks that the entries of `metrics.json` are complete.
+
+    Raises:
+      ValueError: An entry is missing, or has another type.
+    """
+    schema.check(metrics, _METRICS)
+    if (metrics["z"] is None) != (metrics["log_z_stderr"] is None):
+        raise ValueError("z and log_z_stderr do not match")
 
 
 def evaluation_of(metrics: Mapping) -> Evaluation:

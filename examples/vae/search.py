@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
-from examples.common import command_line, cores, files, tables
+from examples.common import command_line, cores, files, locks, tables
 from examples.common.command_line import UserError, positive
 from examples.vae.config import Config, PriorConfig
 from examples.vae.datasets import DATASETS
@@ -108,14 +109,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     images = datasets.load(args.dataset, args.data_dir)
     print(f"{images.name}: {images.source}", flush=True)
+    with locks.held(args.out):
+        _compare(args, images)
+
+
+def _compare(args: argparse.Namespace, images) -> None:
+    """Trains what is not in the output directory, and prints the table."""
     rows = []
+    diverged = []
     for recipe in args.recipe or RECIPES:
         rows.append([recipe])
         for prior in args.prior:
             nll = _result(args, images, recipe, prior)
             rows[-1].append(f"{nll:.2f}")
+            if not math.isfinite(nll):
+                diverged.append(f"{recipe}, {prior}")
             print(f"{recipe}, {prior}: {nll:.2f}", flush=True)
     print(tables.markdown(["recipe", *(PRIORS[prior].title for prior in args.prior)], rows))
+    if diverged:
+        raise UserError(f"the NLL is not finite for {', '.join(diverged)}.")
 
 
 def _result(args, images, recipe: str, prior: str) -> float:

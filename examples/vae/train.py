@@ -11,12 +11,14 @@ run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from examples.common import command_line, cores, files
+from examples.common import command_line, cores, files, locks
 from examples.common.command_line import UserError, positive, truncation, units
+from examples.vae import cluster
 from examples.vae.config import MODELS, SCHEDULES, Config, PriorConfig
 from examples.vae.datasets import DATASETS
 from examples.vae.evaluate import add_evaluation, evaluation_of
@@ -92,13 +94,19 @@ def _parser() -> command_line.Parser:
         metavar="FILE",
         help="config.json of a run: train it in its directory; in place of all options above",
     )
+    add(
+        "--strategy",
+        choices=cluster.STRATEGIES,
+        help="train on all devices of this machine, or on the workers that TF_CONFIG names "
+        "(default: one device)",
+    )
     add("--data-dir", help="where the data set is (default: $TFP_LARS_DATA_DIR)")
     add("--no-evaluation", action="store_true", help="train only")
     add("--quiet", action="store_true", help="show no progress bars")
     return parser
 
 
-_NOT_CONFIG = {"config", "data_dir", "no_evaluation", "quiet"}
+_NOT_CONFIG = {"config", "data_dir", "no_evaluation", "quiet", "strategy"}
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, Config]:
@@ -162,11 +170,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args, config = parse(arguments)
     if config.base is not None:
         check_base(config)
+    if args.strategy is not None:
+        cluster.check(args.strategy, config)
+    # The other workers of a cluster write nothing.
+    chief = args.strategy != cluster.MULTI_WORKER or cluster.is_chief()
     command_line.require("tensorboard", *([] if args.no_evaluation else ["matplotlib"]))
     cores.share()
     command_line.import_tensorflow()
-    from examples.vae import build, datasets, evaluation, runs, training
+    from examples.vae import build, datasets, distributed, evaluation, runs, training
 
+    strategy = None if args.strategy is None else distributed.make(args.strategy)
     base = None
     if config.base is not None:
         base = runs.load(config.base).model
@@ -176,20 +189,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = dataclasses.replace(config, base_weights=digest(base))
     directory = RunDirectory(args.out)
     images = datasets.load(config.dataset, args.data_dir)
-    print(f"{images.name}: {images.source}", flush=True)
-    directory.claim(config, images.digest)
-    model = training.train(config, images, directory, base=base, progress=not args.quiet)
-    if not args.no_evaluation:
-        evaluation.evaluate(
-            model,
-            images,
-            config,
-            directory.path,
-            evaluation=config.evaluation,
-            command=command_line.as_typed(MODULE, arguments),
-            training_seconds=directory.training_seconds,
-            progress=not args.quiet,
-        )
+    with locks.held(directory.path) if chief else contextlib.nullcontext():
+        if chief:
+            print(f"{images.name}: {images.source}", flush=True)
+            directory.claim(config, images.digest)
+        if strategy is None:
+            model = training.train(config, images, directory, base=base, progress=not args.quiet)
+        else:
+            distributed.train(
+                config, images, directory, strategy, chief=chief, base=base, progress=not args.quiet
+            )
+            model = runs.load(directory.path).model if chief else None
+        if chief and not args.no_evaluation:
+            evaluation.evaluate(
+                model,
+                images,
+                config,
+                directory.path,
+                evaluation=config.evaluation,
+                command=command_line.as_typed(MODULE, arguments),
+                training_seconds=directory.training_seconds,
+                progress=not args.quiet,
+            )
 
 
 if __name__ == "__main__":

@@ -29,25 +29,30 @@ class Keeper(keras.callbacks.Callback):
             self.writer = tf.summary.create_file_writer(str(run.path / "tensorboard"))
 
     def on_train_batch_end(self, batch, logs=None):
-        if not np.isfinite(logs["loss"]):
-            step = int(self.model.optimizer.iterations)
-            last = self.manager.latest_checkpoint
-            raise UserError(
-                f"the loss became {logs['loss']} at or shortly before step {step}; "
-                f"{'the last good checkpoint is ' + last if last else 'no checkpoint was made'}. "
-                "Try another --seed, or a larger --batch-size."
-            )
+        check_loss(logs["loss"], self.model.num_steps, self.manager)
 
     def on_epoch_end(self, epoch, logs=None):
+        checkpoints.check_finite(self.model)
         with checkpoints.explained(self.run.path):
-            self.manager.save(checkpoint_number=int(self.model.optimizer.iterations))
+            self.manager.save(checkpoint_number=self.model.num_steps)
             self.run.training_seconds = time.monotonic() - self.began
-            step = int(self.model.optimizer.iterations)
+            step = self.model.num_steps
             with self.writer.as_default(step=step):
                 for name, value in {**logs, **prior_scalars(self.model)}.items():
                     tf.summary.scalar(name, value)
                 tf.summary.scalar("learning_rate", self.model.optimizer.learning_rate)
             self.writer.flush()
+
+
+def check_loss(loss: float, step: int, manager: tf.train.CheckpointManager) -> None:
+    """Raises if the loss is not finite."""
+    if not np.isfinite(loss):
+        last = manager.latest_checkpoint
+        raise UserError(
+            f"the loss became {loss} at or shortly before step {step}; "
+            f"{'the last good checkpoint is ' + last if last else 'no checkpoint was made'}. "
+            "Try another --seed, or a larger --batch-size."
+        )
 
 
 def prior_scalars(model: models.LatentVariableModel) -> dict[str, float]:
@@ -72,7 +77,7 @@ class Progress(keras.callbacks.Callback):
         self.bar.update(start)
 
     def on_train_batch_end(self, batch, logs=None):
-        step = int(self.model.optimizer.iterations)
+        step = self.model.num_steps
         if step % self.every and step < self.bar.target:
             return
         values = {k: logs[k] for k in ("elbo", "kl", "recons")} | prior_scalars(self.model)
@@ -98,6 +103,15 @@ def steps_per_call(start: int, stop: int, checkpoint_every: int) -> tuple[int, i
     return per_call, every - every % per_call
 
 
+def make_deterministic() -> None:
+    """Makes resumed runs bitwise equal to uninterrupted ones.
+
+    Not on a GPU, where it would keep Keras from compiling the training step.
+    """
+    if not on_gpu():
+        tf.config.experimental.enable_op_determinism()
+
+
 def train(
     config: Config,
     images: datasets.Images,
@@ -119,16 +133,13 @@ def train(
       model: Model after `config.steps` steps. With early stopping, it has the weights with the best
         validation NLL.
     """
-    if not on_gpu():
-        # Makes resumed runs bitwise equal to uninterrupted ones. Not on a GPU, where it would keep
-        # Keras from compiling the training step.
-        tf.config.experimental.enable_op_determinism()
+    make_deterministic()
     model = build(config)
     if base is not None:
         take_weights(base, model, config)
     manager = checkpoints.manager(run, model)
-    checkpoints.restore(manager)
-    start = int(model.optimizer.iterations)
+    checkpoints.resume(manager)
+    start = model.num_steps
     model.steps_per_execution, every = steps_per_call(start, config.steps, config.checkpoint_every)
     callbacks = [Keeper(run, manager)]
     stopper = None

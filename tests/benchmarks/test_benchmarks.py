@@ -1,7 +1,12 @@
 """Tests of the benchmarks. No test depends on run times."""
 
+import argparse
 import json
 import math
+import os
+import runpy
+import signal
+import sys
 import textwrap
 
 import numpy as np
@@ -15,6 +20,7 @@ from benchmarks import __main__ as command_line
 from benchmarks import (
     charts,
     harness,
+    held_out,
     loops,
     machine,
     normalizer_study,
@@ -137,6 +143,7 @@ def test_slope_is_the_exponent_beyond_fixed_costs():
         ({"at_least": 0.85, "at_most": 1.15}, 0.8, "missed"),
         ({"at_least": 0.85, "at_most": 1.15}, 1.2, "missed"),
         ({"at_least": 0.85}, math.nan, "missed"),
+        ({"at_most": 0.5}, math.nan, "missed"),
     ],
 )
 def test_the_median_decides(bounds, value, status):
@@ -453,7 +460,7 @@ def test_all_cases_are_listed(capsys):
     command_line.main(["--list"])
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines()] == list(CASES)
-    assert len(CASES) == 10
+    assert len(CASES) == 11
 
 
 def test_a_wrong_case_names_those_there_are(capsys):
@@ -512,6 +519,85 @@ def test_normalizer_case_compares_speed_at_the_same_error(monkeypatch):
     np.testing.assert_allclose(pairs.value.median, 6.0)
 
 
+def test_held_out_log_likelihood_is_that_of_the_library():
+    """Z of both comes from 2**18 proposals each, which gives the bound."""
+    p = problem.make(3, 0.1, hidden_units=(6, 5))
+    samples = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    frozen = with_tensorflow.resampled(p, 20).freeze(num_samples=2**18, seed=0)
+    actual = held_out.HeldOut(samples, 20, 2**18)(p.layers)
+    bound = normal_bound() * np.sqrt(2) * frozen.estimate.stderr
+    assert bound < 0.05
+    assert abs(actual - np.mean(frozen.log_prob(samples))) < bound
+
+
+def test_first_time_at_a_log_likelihood():
+    snapshots = [(float(i), i) for i in range(1, 8)]
+    for target, expected in ((0.0, 1.0), (3.0, 3.0), (2.5, 3.0), (7.0, 7.0)):
+        assert held_out.first_at(snapshots, target, lambda layers: layers) == expected
+    assert math.isnan(held_out.first_at(snapshots, 7.5, lambda layers: layers))
+
+
+def assert_learns(snapshots, samples):
+    evaluate = held_out.HeldOut(samples, 100, 2**14)
+    times = [seconds for seconds, _ in snapshots]
+    assert times == sorted(times)
+    assert evaluate(snapshots[-1][1]) > evaluate(snapshots[0][1]) + 0.2
+
+
+@pytest.fixture(scope="module")
+def two_clusters():
+    rng = np.random.default_rng(0)
+    return np.float32(0.3 * rng.normal(size=(2000, 2)) + rng.choice([-1, 1], size=(2000, 1)))
+
+
+def test_curve_of_fit_has_its_weights_and_times(two_clusters):
+    snapshots = with_tensorflow.fit_curve(train=two_clusters, T=100, seed=0, num_steps=200)
+    assert_learns(snapshots, two_clusters)
+
+
+@pytest.mark.parametrize("loop", ["epochs", "steps"])
+def test_curve_of_glasflow_has_its_weights_and_times(loop, two_clusters):
+    pytest.importorskip("torch", reason=needs_torch)
+    pytest.importorskip(
+        "glasflow", reason="glasflow is not installed. See benchmarks/requirements.txt."
+    )
+    from benchmarks import with_torch
+
+    snapshots = with_torch.fit_curve(
+        train=two_clusters, T=100, loop=loop, seed=0, num_epochs=80, num_steps=400
+    )
+    assert len(snapshots) == 40
+    assert_learns(snapshots, two_clusters)
+
+
+def test_fit_case_compares_times_to_the_last_value_of_a_loop(monkeypatch, tmp_path):
+    """Known curves: glasflow ends at 4.0 after 40 s, and `fit` is there after 10 s."""
+    from benchmarks.cases import fit_samples
+
+    class FakeArena(Arena):
+        def call_in_fresh_process(self, function, **kwargs):
+            return np.zeros([3, 2]), np.zeros([4, 2])
+
+        def call(self, function, **kwargs):
+            return [(5.0, 2.0), (10.0, 4.5), (15.0, 5.0)]
+
+        def call_torch(self, function, *, loop, **kwargs):
+            if loop == "steps":
+                raise AbsentError("not installed")
+            return [(20.0, 3.0), (40.0, 4.0)]
+
+    settings = Settings("tiny", threads=1, show=lambda line: None)
+    monkeypatch.delenv("TFP_LARS_DATA_DIR", raising=False)
+    assert {o.status for o in fit_samples.run(settings).outcomes} == {"absent"}
+    (tmp_path / "mnist").mkdir()
+    monkeypatch.setenv("TFP_LARS_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(fit_samples, "Arena", FakeArena)
+    monkeypatch.setattr(fit_samples, "HeldOut", lambda *args: lambda layers: layers)
+    epochs, steps = fit_samples.run(settings).outcomes
+    assert epochs.value.median == 0.25 and epochs.status == "met"
+    assert "not installed" in steps.absent
+
+
 def test_study_of_known_normalizers_agrees_with_monte_carlo():
     """Plain Monte Carlo for the cases with Z above 1e-3."""
     cases = {case.name: case for case in normalizer_study.known_cases()}
@@ -535,3 +621,25 @@ def test_coverage_study_prints_a_row_for_each_case(capsys, monkeypatch):
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [row.split("|")[1].strip() for row in rows] == [case.about for case in few]
     assert all(70 <= float(row.split("|")[5].strip(" %")) <= 100 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("module", "promise"),
+    [
+        ("benchmarks.__main__", "the report has the cases that were done"),
+        ("benchmarks.fit_defaults", "the file has the rows that were done"),
+        ("benchmarks.fit_latents", "nothing was written"),
+        ("benchmarks.normalizer_study", "nothing was written"),
+    ],
+)
+def test_signal_ends_a_benchmark_with_one_line(module, promise, monkeypatch, capsys):
+    def terminated(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal was ignored")
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", terminated)
+    monkeypatch.delitem(sys.modules, module, raising=False)  # `runpy` warns about it
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module(module, run_name="__main__")
+    assert stop.value.code == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == f"terminated: {promise}\n"

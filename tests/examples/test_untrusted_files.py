@@ -1,20 +1,30 @@
 """Files from others: they execute no code, lead to no other directory, and give clear errors."""
 
 import io
+import itertools
+import json
+import math
 import pathlib
 import pickle
+import shutil
 import struct
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from examples.common import files
+from examples.common import files, locks
 from examples.common.command_line import UserError
-from examples.paper.store import entries
+from examples.paper import runner
+from examples.paper.store import entries, page
+from examples.paper.store.stored import Store
 from examples.vae import checkpoints
+from examples.vae.config import Config, PriorConfig
 from examples.vae.run_directory import RunDirectory
-from tests.examples.paper.made_up import STANDARD, finish, study
+from tests.examples.paper.made_up import JOINT, STANDARD, finish, study
+
+RESULTS = pathlib.Path(__file__).parents[2] / "results"
 
 
 class Hostile:
@@ -126,3 +136,143 @@ def test_checkpoints_outside_of_the_run_are_neither_read_nor_deleted(kind, tmp_p
     with pytest.raises(UserError, match=r"checkpoints/checkpoint names .*other.*: delete"):
         checkpoints.manager(run, Model)
     assert sorted(outside.parent.iterdir()) == kept
+
+
+CONFIG = Config("mnist5k", prior=PriorConfig("lars", (5,)))
+
+
+@pytest.mark.parametrize("name", [checkpoints.LAST, checkpoints.BEST, "tensorboard"])
+def test_links_out_of_a_run_are_not_followed(name, tmp_path):
+    """TensorFlow would write there, and delete checkpoints as outdated."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    run = RunDirectory(tmp_path / "run")
+    run.claim(CONFIG, "1234")
+    (run.path / name).symlink_to(outside)
+
+    class Model:
+        variables = ()
+        optimizer = types.SimpleNamespace(variables=())
+
+    with pytest.raises(UserError, match=f"{name} is a symbolic link, .*: replace it by a copy"):
+        run.claim(CONFIG, "1234")
+    with pytest.raises(UserError, match=f"{name} is a symbolic link"):
+        checkpoints.manager(run, Model)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_run_may_be_a_link_as_a_whole(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    RunDirectory(tmp_path / "run").claim(CONFIG, "1234")
+    assert (tmp_path / "disk" / "config.json").exists()
+
+
+def test_writing_replaces_a_link_and_not_what_it_leads_to(tmp_path):
+    """Also for the drafts and the lock, whose names are known beforehand."""
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for name in ("metrics.json", "metrics.json.draft", "lock"):
+        (tmp_path / name).symlink_to(outside)
+    files.write_json(tmp_path / "metrics.json", {})
+    assert not (tmp_path / "metrics.json").is_symlink()
+    with pytest.raises(OSError, match="symbolic links"):
+        locks.take(tmp_path)
+    with pytest.raises(UserError, match="symbolic links"), locks.held(tmp_path):
+        pass
+    assert outside.read_text() == "mine"
+
+
+def test_one_hostile_run_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    made = study(tmp_path, compare_data=False)
+    monkeypatch.setattr(runner, "visible_gpus", list)
+    monkeypatch.setattr("examples.vae.datasets.digest", lambda *args: "1234")
+    directory = made.directory(STANDARD).path
+    directory.mkdir(parents=True)
+    (directory / "log.txt").symlink_to(tmp_path / "outside")
+    tasks = runner.Runner(made, jobs=1)
+    assert tasks.begin(tasks.pending[0], slot=0)
+    assert "not started: " in capsys.readouterr().out and not tasks.running
+    assert not (tmp_path / "outside").exists()
+
+
+WRONG = [None, True, -1, 1.5, math.nan, 10**30, "x", [], [[]], {}, {"a": 1}, "|\n<script>"]
+
+
+def changed(content):
+    """Yields copies of JSON with each entry, at any depth, replaced by each wrong value."""
+
+    def paths(part, above=()):
+        for name, value in part.items():
+            yield (*above, name)
+            if isinstance(value, dict):
+                yield from paths(value, (*above, name))
+
+    for *above, last in paths(content):
+        for value in WRONG:
+            copy = json.loads(json.dumps(content))
+            part = copy
+            for name in above:
+                part = part[name]
+            part[last] = value
+            yield copy
+
+
+def count_refused(contents, read):
+    """Returns how many are refused by a `UserError`, and how many there are."""
+    refused = total = 0
+    for content in contents:
+        total += 1
+        try:
+            read(content)
+        except UserError:
+            refused += 1
+    return refused, total
+
+
+def test_wrong_types_in_a_configuration_are_refused():
+    def read(content):
+        found = Config.from_json(content)
+        assert isinstance(found.name + found.title, str)
+
+    refused, total = count_refused(changed(CONFIG.to_json()), read)
+    # Not refused: other values of the right type, such as `base` "x".
+    assert total > 250 and refused > 0.9 * total
+
+
+def test_wrong_types_in_a_run_give_no_traceback(tmp_path):
+    """Tables show such a run as not finished, and the store refuses it."""
+    made = study(tmp_path, compare_data=False)
+    for run in (STANDARD, JOINT):
+        finish(made, run, z=0.1 if run is JOINT else None)
+    run = made.directory(JOINT)
+
+    def read(content):
+        run.metrics_file.write_text(json.dumps(content))
+        runner.render(made)
+        entries.from_run(run.path)
+
+    # Each fifth, because rendering takes time. All entries and all values are among them.
+    contents = itertools.islice(changed(files.read_json(run.metrics_file)), 0, None, 5)
+    refused, total = count_refused(contents, read)
+    assert total > 120 and refused > 0.7 * total
+    for name, content in {"timing.json": '{"training_seconds": "x"}', "failure.json": "[]"}.items():
+        (run.path / name).write_text(content)
+        assert run.training_seconds == 0.0 and made.state(JOINT)
+
+
+def test_wrong_types_in_the_store_are_refused(tmp_path):
+    store = tmp_path / "results"
+    store.mkdir()
+    name = "mnist-vae-lars-30000-s0"
+    for end in (".json", ".npz"):
+        shutil.copy(RESULTS / f"{name}{end}", store)
+    path, template = store / f"{name}.json", (RESULTS / "template.md").read_text()
+
+    def read(content):
+        path.write_text(json.dumps(content))
+        assert "<script" not in page.render(Store(store), template)
+
+    contents = itertools.islice(changed(files.read_json(path)), 0, None, 5)
+    refused, total = count_refused(contents, read)
+    assert total > 120 and refused > 0.7 * total

@@ -122,3 +122,17 @@ def test_rows_are_written_in_place():
 
     np.testing.assert_array_equal(write(tf.constant([3, 1]))[:, 0], [0.0, 1.0, 0.0, 1.0])
     np.testing.assert_array_equal(write(tf.constant([0, 1]))[:, 0], [1.0, 1.0, 0.0, 0.0])
+
+
+def test_ensure_shape_runs_no_op_in_eager_mode():
+    """TensorFlow keeps an eager kernel for each shape, so that memory would grow with each call."""
+    x = tf.ones([3, 2])
+    assert _compat.ensure_shape(x, [None, 2]) is x
+    with pytest.raises(ValueError, match="not compatible"):
+        _compat.ensure_shape(x, [None, 3])
+    graph = tf.function(
+        lambda x: _compat.ensure_shape(x, [None, 2]), input_signature=[tf.TensorSpec(None)]
+    )
+    assert graph.get_concrete_function().output_shapes == [None, 2]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        graph(tf.ones([3, 3]))

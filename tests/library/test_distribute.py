@@ -118,16 +118,29 @@ with dist.held():
     step(distributed(tf.constant({DATA.tolist()})))
 results.append(dict(before=before, log_z=local(log_z())))
 print(json.dumps(results))
+
+with strategy.scope():
+    same = dist.copy(
+        normalizer=tfp_lars.MovingAverage({NUM_SAMPLES}, {DECAY}, same_draws=True).fresh()
+    )
+seen.clear()
+strategy.run(same.log_prob, [distributed(tf.constant({DATA.tolist()}))])
+print(json.dumps(dict(seen=seen)))
 """
 
 
 @pytest.fixture(scope="module")
-def results():
+def output():
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=300
     )
     assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
+    return [json.loads(line) for line in process.stdout.splitlines()[-2:]]
+
+
+@pytest.fixture(scope="module")
+def results(output):
+    return output[0]
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +162,12 @@ def test_replicas_draw_different_numbers_at_every_step(steps):
     every = np.array([draws(step) for step in steps])
     assert every.shape == (NUM_STEPS, 2, NUM_SAMPLES)
     assert np.unique(every).size == every.size
+
+
+def test_same_draws_are_those_of_all_replicas(output):
+    first, second = draws(output[1])
+    np.testing.assert_array_equal(first, second)
+    assert np.unique(first).size == NUM_SAMPLES
 
 
 def test_average_is_one_value_the_mean_of_z_over_replicas(steps):

@@ -118,7 +118,11 @@ def test_repr_reads_well(fitted):
         "±",
         f"{result.log_likelihood_stderr:.3f}",
     ]
-    assert [line.split()[0] for line in lines[2:]] == ["proposal", "gain", "Z", "attempts"]
+    names = ["proposal", "gain", "Z", "attempts", "untested"]
+    assert [line.split()[0] for line in lines[2:]] == names
+    share = (1.0 - result.acceptance_rate) ** (result.distribution.T - 1)
+    np.testing.assert_allclose(result.truncation_weight, share, rtol=1e-4)
+    assert lines[-1].split()[1:] == [f"{100 * share:.2g}", "%", "of", "the", "draws"]
 
 
 def test_same_seed_gives_the_same_weights():
@@ -536,6 +540,14 @@ def test_plot_shows_what_changed(d):
         assert labels == [("z", "density")]
         names = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
         assert names == ["held-out samples", "proposal", "fitted"]
+        # The legend covers no bars, and it is inside the figure.
+        figure.draw_without_rendering()
+        legend, axes, whole = (
+            part.get_window_extent()
+            for part in (figure.axes[0].get_legend(), figure.axes[0], figure)
+        )
+        assert not legend.overlaps(axes)
+        assert whole.x0 <= legend.x0 and legend.x1 <= whole.x1 and legend.y1 <= whole.y1
     else:
         assert labels[0] == (("z[0]", "z[1]") if d == 2 else ("z[1]", "z[3]"))
         assert len(labels) == (3 if d == 2 else 9)

@@ -40,7 +40,7 @@ LAYERS = {
     "_compat": set(),
     "_keras_backend": set(),
     "_nested": set(),
-    "_points": set(),
+    "_points": {"_compat"},
     "_proposal_checks": {"_compat", "_proposal_draws"},
     "_seeds": {"_compat"},
     "_stores": {"_compat"},
@@ -65,7 +65,15 @@ LAYERS = {
         "normalizer",
         "ownership",
     },
-    "_description": {"_describable", "normalizer", "resampled"},
+    "_network_config": set(),
+    "_saved_estimate": {"normalizer"},
+    "_description": {
+        "_describable",
+        "_network_config",
+        "_saved_estimate",
+        "normalizer",
+        "resampled",
+    },
     "keras_layer": {"_description", "normalizer", "ownership"},
     "saving": {"_description"},
     "_plotting": set(),
@@ -102,6 +110,7 @@ FOREIGN = {
     "_proposal_checks": {"_experimental_tangent_space"},  # TFP's hook, which has no public name
     "_proposal_draws": {"_sample_n"},  # shows whether a subclass draws in its own way
     "_run_sampler": {"_replace"},  # public in named tuples
+    "_saved_estimate": {"_fields"},  # likewise
 }
 
 

@@ -82,6 +82,19 @@ def test_plot_names_each_truncation():
     assert axis.get_xlabel() == "expected attempts per draw"
 
 
+def test_labels_of_the_plot_are_inside_the_axes():
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
+    figure = truncation_tradeoff(dist, points(), (1, 2, 5, None)).plot()
+    (axis,) = figure.axes
+    figure.draw_without_rendering()
+    inside = axis.get_window_extent()
+    for text in axis.texts:
+        box = text.get_window_extent()
+        assert inside.x0 < box.x0 and box.x1 < inside.x1
+        assert inside.y0 < box.y0 and box.y1 < inside.y1
+    assert [label.get_text() for label in axis.get_xticklabels()][1] == "1"
+
+
 @pytest.mark.parametrize(
     ("error", "message", "arguments"),
     [

@@ -17,13 +17,16 @@ _UNSEEN = 0.5  # weight of an unseen draw at an end of [0, 1]
 _LARGEST_LOG = 300.0  # exp(2 * 300) is still finite
 
 
-def log_mean_stderr(log_mean: np.ndarray, relative_square: np.ndarray, count: float) -> np.ndarray:
+def log_mean_stderr(
+    log_mean: np.ndarray, relative_square: np.ndarray, count: float, unseen: float = _UNSEEN
+) -> np.ndarray:
     """Returns the standard error of the log of a mean, to first order.
 
     Args:
       log_mean: Log of the mean of the values.
       relative_square: Mean of their squares, divided by the square of their mean; at least 1.
       count: Number of values.
+      unseen: Number of draws to add at each end of [0, 1].
 
     Returns:
       stderr: Shape of `log_mean`; infinite for a mean of 0 and for a single value.
@@ -31,16 +34,16 @@ def log_mean_stderr(log_mean: np.ndarray, relative_square: np.ndarray, count: fl
     log_mean = np.asarray(log_mean, np.float64)
     if count < 2:
         return np.full(log_mean.shape, np.inf)
-    # All in units of the mean. The half draws are at 0 and at `one`.
+    # All in units of the mean. The added draws are at 0 and at `one`.
     one = np.exp(np.minimum(-log_mean, _LARGEST_LOG))
-    new_mean = (count + _UNSEEN * one) / (count + 2.0 * _UNSEEN)
+    new_mean = (count + unseen * one) / (count + 2.0 * unseen)
     sum_of_squares = (
         count * np.maximum(relative_square - 1.0, 0.0)  # rounding must not make it negative
         + count * (1.0 - new_mean) ** 2
-        + _UNSEEN * new_mean**2
-        + _UNSEEN * (one - new_mean) ** 2
+        + unseen * new_mean**2
+        + unseen * (one - new_mean) ** 2
     )
-    stderr = np.sqrt(sum_of_squares / count / (count + 2.0 * _UNSEEN))
+    stderr = np.sqrt(sum_of_squares / count / (count + 2.0 * unseen))
     return np.where(np.isneginf(log_mean), np.inf, stderr)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +35,11 @@ _LARGEST_RATIO = 0.95
 
 # With fewer acceptances the error itself is unknown.
 _FEWEST_ACCEPTED = 10
+
+# A run that happens to see few of some rare large values has a low estimate and a small error.
+# Stopping there would favor low estimates. Before a run stops, its error must therefore be small
+# even with this many further draws at each end of [0, 1].
+_UNSEEN_BEFORE_STOPPING = 4.0
 
 
 class ProposalSums:
@@ -139,11 +145,18 @@ class MonteCarlo:
         )
 
     def error(self, estimate: LogNormalizer) -> float:
-        """Returns the standard error, or more if the interval is wider than that implies."""
+        """Returns a cautious standard error, or more if the interval is wider than that implies."""
         lower, upper = estimate.interval(0.95)
-        with np.errstate(invalid="ignore"):
+        count: Any = estimate.num_values
+        with np.errstate(invalid="ignore", divide="ignore"):
             width = np.fmax(upper - estimate.log_z, estimate.log_z - lower)
-        errors = np.fmax(estimate.stderr, width / interval.normal_width(0.95))
+            stderr = interval.log_mean_stderr(
+                estimate.log_z,
+                count / np.asarray(estimate.effective_samples),
+                count,
+                unseen=_UNSEEN_BEFORE_STOPPING,
+            )
+        errors = np.fmax(stderr, width / interval.normal_width(0.95))
         return float(np.max(errors, initial=0.0))  # a batch may be empty
 
 

@@ -57,9 +57,12 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
     True
 
     The state of the random numbers is part of a checkpoint, so that a resumed training repeats the
-    uninterrupted one. It advances with each call, unless the average is held. Under `tf.distribute`
-    replicas draw different numbers and share one average, which leaves out replicas whose estimate
-    is not finite. `tf.recompute_grad` runs `log_prob` twice, and so updates the average twice.
+    uninterrupted one. It advances with each call, unless the average is held. `tf.recompute_grad`
+    runs `log_prob` twice, and so updates the average twice.
+
+    Under `tf.distribute` replicas draw different numbers and share one average, which leaves out
+    replicas whose estimate is not finite. With `same_draws=True` they draw the same numbers. A
+    training on several replicas then equals one on a single replica with all of their data.
 
     Args:
       num_samples: Number of proposals for each estimate, `S` in the paper.
@@ -68,6 +71,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
       score_function: Whether to add the gradient of Z with respect to a proposal that is not
         reparameterized. Raises for reparameterized proposals, whose draws already carry this
         gradient. Needs at least 2 samples.
+      same_draws: Whether all replicas of a `tf.distribute` strategy draw the same proposals.
       seed: Python `int`, or an `int32[2]` stateless seed. By default each average has its own
         seed, which follows `tf.random.set_seed`.
       name: Name of the module.
@@ -82,6 +86,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         decay: float = 0.9,
         *,
         score_function: bool = False,
+        same_draws: bool = False,
         seed: int | tf.Tensor | None = None,
         name: str = "moving_average",
     ):
@@ -97,6 +102,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         self.num_samples = num_samples
         self.decay = float(decay)
         self.score_function = bool(score_function)
+        self.same_draws = bool(same_draws)
         self.seed = _compat.untracked(seed)
         self._log_z: Any = None  # a variable after `build`
 
@@ -161,6 +167,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
             self.num_samples,
             self.decay,
             score_function=self.score_function,
+            same_draws=self.same_draws,
             seed=self.seed,
             name=self.name,
         )
@@ -282,7 +289,7 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
     def _seed_of_replica(self) -> tf.Tensor:
         seed = tf.bitcast(self._random_state.read_value(), tf.int32)
         context = tf.distribute.get_replica_context()
-        if context is None or context.num_replicas_in_sync == 1:
+        if self.same_draws or context is None or context.num_replicas_in_sync == 1:
             return seed
         # TensorFlow annotates `fold_in` as returning an `int`.
         return tf.random.fold_in(seed, context.replica_id_in_sync_group)  # pyright: ignore[reportReturnType]

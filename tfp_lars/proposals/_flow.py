@@ -126,10 +126,13 @@ def initial_kernels(seed: Any) -> Callable[..., tf.Tensor]:
 
 def checked_activation(value: Activation) -> Callable[[tf.Tensor], Any]:
     """Returns an activation as a function, or raises an error."""
-    try:
-        activation = tf_keras.activations.get(value)
-    except (TypeError, ValueError):
-        activation = None
+    activation = value
+    if value is None or isinstance(value, str):
+        # tf_keras would import the module that a configuration (a dictionary) names.
+        try:
+            activation = tf_keras.activations.get(value)
+        except ValueError:
+            activation = None
     if not callable(activation):
         raise ValueError(
             "`activation` must be a Keras name, such as 'relu' or 'tanh', or a function of a "

@@ -103,7 +103,7 @@ class VAEMarginal(UnbatchedDistribution):
         log_likelihood = self._decode(z).log_prob(repeated)  # [K * N]
         log_weight = tf.reshape(log_likelihood, tf.shape(log_prior_ratio)) + log_prior_ratio
         bound = tf.reduce_logsumexp(log_weight, axis=0) - math.log(self._num_samples)
-        return tf.ensure_shape(
+        return _compat.ensure_shape(
             tf.reshape(bound, lead), x.shape[: x.shape.rank - self.event_shape.rank]
         )
 

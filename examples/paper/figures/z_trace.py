@@ -1,7 +1,8 @@
 """Draws the running estimate of Z against the number of draws from the proposal.
 
 The estimate is the mean of a over the first S draws. S is on a log axis, and a band shows one
-standard error.
+standard error. A dashed line shows Z. It is the mean over all draws, or an estimate by importance
+sampling if resampling is untruncated and Z too small for these draws.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterable
 import numpy as np
 from matplotlib.figure import Figure
 
+import tfp_lars
 from examples.common import palette
 from examples.paper.figures.proposal_draws import ProposalDraws
-from examples.vae import runs
+from examples.vae import precise_z, runs
 
 COLORS = 256
 FIRST = 100  # with fewer draws the standard error is itself unreliable
@@ -87,18 +89,24 @@ def trace(found: runs.Trained, num_samples: int, *, seed: int = 0, progress: boo
     return counts, *running_mean((np.exp(piece) for piece in pieces), counts)
 
 
-def draw(traces: list[list], titles: list[str]) -> Figure:
-    """Returns the figure: a row for each run with a line and band for each independent estimate."""
+def draw(traces: list[list], titles: list[str], all_best: list[tfp_lars.LogNormalizer]) -> Figure:
+    """Returns the figure: a row for each run with a line and band for each independent estimate.
+
+    Args:
+      traces: Results of `trace`, for each run and each independent estimate.
+      titles: Title of each run.
+      all_best: Result of `best` for each run.
+    """
     figure = Figure(figsize=(8.0, 3.4 * len(traces) + 0.1), layout="constrained")
     axes = figure.subplots(len(traces), 1, squeeze=False, sharex=True)[:, 0]
-    for axis, title, estimates in zip(axes, titles, traces, strict=True):
+    for axis, title, estimates, found in zip(axes, titles, traces, all_best, strict=True):
         for i, (counts, mean, stderr) in enumerate(estimates):
             color = palette.LINES[i % len(palette.LINES)]
             axis.fill_between(counts, mean - stderr, mean + stderr, color=color, alpha=0.2, lw=0)
             axis.plot(counts, mean, color=color, linewidth=1.5)
-        z, stderr = combined(estimates)
+        z, stderr = _z(found)
         axis.axhline(z, color="black", linewidth=0.8, linestyle="--")
-        axis.set_ylim(*_limits(estimates))
+        axis.set_ylim(*_limits(estimates, z))
         axis.set_xscale("log")
         axis.set_xlim(estimates[0][0][0], max(estimates[0][0][-1], FIRST + 1))
         axis.set_ylabel("estimate of Z", fontsize=10)
@@ -109,9 +117,9 @@ def draw(traces: list[list], titles: list[str]) -> Figure:
     return figure
 
 
-def _limits(estimates):
-    """Returns y limits that fit the bands, except in the first decade, which is too noisy."""
-    lows, highs = [], []
+def _limits(estimates, z):
+    """Returns y limits that fit Z and the bands, except in the first decade, which is too noisy."""
+    lows, highs = [z], [z]
     for counts, mean, stderr in estimates:
         settled = counts >= min(10 * FIRST, counts[-1])
         lows.append(np.min((mean - stderr)[settled]))
@@ -121,19 +129,42 @@ def _limits(estimates):
     return max(low - margin, 0.0), high + margin
 
 
-def combined(estimates: list) -> tuple[float, float]:
-    """Returns Z and its standard error from several independent estimates of the same size."""
-    means = [mean[-1] for _, mean, _ in estimates]
-    stderrs = [stderr[-1] for _, _, stderr in estimates]
-    return float(np.mean(means)), float(np.linalg.norm(stderrs) / len(stderrs))
+def best(
+    dist: tfp_lars.Resampled, estimates: list, *, has_density: bool, progress: bool = False
+) -> tfp_lars.LogNormalizer:
+    """Returns the best estimate of log Z for a run.
+
+    Args:
+      dist: Distribution without a batch shape.
+      estimates: Independent results of `trace` of the same size.
+      has_density: Whether the proposal has an exact log density.
+      progress: Whether to show a progress bar.
+    """
+    z = np.mean([mean[-1] for _, mean, _ in estimates])
+    stderr = np.linalg.norm([stderr[-1] for _, _, stderr in estimates]) / len(estimates)
+    num_samples = sum(int(counts[-1]) for counts, _, _ in estimates)
+    with np.errstate(divide="ignore"):
+        relative = stderr / z if z > 0.0 else np.inf
+        plain = tfp_lars.LogNormalizer(np.log(z), relative, num_samples, "monte_carlo")
+    if not has_density:
+        return plain
+    return precise_z.improved(plain, dist, seed=len(estimates), progress=progress)
 
 
-def numbers_of(estimates: list) -> dict:
+def _z(estimate: tfp_lars.LogNormalizer) -> tuple[float, float]:
+    """Returns Z and its standard error."""
+    z = float(np.exp(estimate.log_z))
+    return z, z * float(estimate.stderr) if z > 0.0 else 0.0
+
+
+def numbers_of(estimates: list, found: tfp_lars.LogNormalizer) -> dict:
     """Returns the numbers that the figure shows for a run, for JSON."""
-    z, stderr = combined(estimates)
+    z, stderr = _z(found)
     return {
         "z": z,
         "z_stderr": stderr,
+        "z_method": found.method,
+        "z_warning": found.warning,
         "estimates": [
             {"samples": counts.tolist(), "z": mean.tolist(), "stderr": stderr.tolist()}
             for counts, mean, stderr in estimates
@@ -155,5 +186,14 @@ def make(found: list[runs.Trained], args: argparse.Namespace) -> tuple[Figure, l
         ]
         for run in found
     ]
-    figure = draw(traces, [run.config.title.replace("\n", " ") for run in found])
-    return figure, [numbers_of(estimates) for estimates in traces]
+    all_best = [
+        best(
+            run.resampled(),
+            estimates,
+            has_density=run.model.proposal_has_density,
+            progress=not args.quiet,
+        )
+        for run, estimates in zip(found, traces, strict=True)
+    ]
+    figure = draw(traces, [run.config.title.replace("\n", " ") for run in found], all_best)
+    return figure, [numbers_of(*pair) for pair in zip(traces, all_best, strict=True)]

@@ -3,4 +3,6 @@
 from examples.common import command_line
 from examples.paper.store import command
 
-command_line.run(command.main)
+command_line.run(
+    command.main, interrupted="the files written so far are complete, the same command continues"
+)

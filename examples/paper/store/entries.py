@@ -14,18 +14,20 @@ from __future__ import annotations
 import dataclasses
 import io
 import pathlib
+import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from examples.common import files
 from examples.common.command_line import UserError
 from examples.vae.config import Config, Evaluation
-from examples.vae.run_directory import RunDirectory, evaluation_of
+from examples.vae.run_directory import RunDirectory, check_metrics, evaluation_of
 
 FORMAT = 1
+_PLAIN = re.compile(r"[^<>|`\x00-\x1f\x7f]*")  # neither tables nor code in Markdown or HTML
 UNIT = 0.01  # nats; values of each image are integer multiples of it
 
 PER_IMAGE = ("nll", "elbo")
@@ -39,6 +41,7 @@ FIELDS = frozenset(
         *(field.name for field in dataclasses.fields(Evaluation)),
     }
 )  # fmt: skip
+OPTIONAL_FIELDS = frozenset({"z_method", "z_warning"})  # which older entries do not have
 CONFIG_FIELDS = frozenset({field.name for field in dataclasses.fields(Config)} - {"base"})
 # Settings that may differ between two evaluations of the same weights.
 NOT_IDENTITY = frozenset({"checkpoint_every", "evaluation"})
@@ -92,16 +95,21 @@ class Entry:
                 f"it has the format {self.metrics.get('format')!r}, expected {FORMAT}: a newer "
                 "version of the examples may have written it"
             )
-        _check_fields("", self.metrics, FIELDS | {"format"})
+        _check_fields("", self.metrics, FIELDS | {"format"}, OPTIONAL_FIELDS)
+        try:
+            check_metrics(self.metrics)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        # Pages do not show the warning, which has code.
+        for text in _texts({k: v for k, v in self.metrics.items() if k != "z_warning"}):
+            if not _PLAIN.fullmatch(text):
+                raise UserError(f"it has {text!r}, which a page cannot show as it is")
         _check_fields(" of config", self.metrics["config"], CONFIG_FIELDS | {"version"})
         config, steps = self.config, self.metrics["steps"]
         if steps != config.steps and not config.stops_early:
             raise UserError(f"it has {steps!r} steps, but its configuration {config.steps}")
         if evaluation_of(self.metrics) != config.evaluation:
             raise UserError("its evaluation is not that of its configuration")
-        for name in ("num_test_images", *PER_IMAGE):
-            if not isinstance(self.metrics[name], int | float):
-                raise UserError(f"{name} is {self.metrics[name]!r}, expected a number")
         if set(self.hundredths) != set(PER_IMAGE):
             raise UserError(f"the values of each image are {sorted(self.hundredths)}")
         count = self.metrics["num_test_images"]
@@ -133,8 +141,20 @@ class Entry:
         )
 
 
-def _check_fields(where: str, found: Mapping, expected: frozenset[str]) -> None:
-    unknown, missing = sorted(found.keys() - expected), sorted(expected - found.keys())
+def _texts(content: object) -> Iterator[str]:
+    """Yields all strings in JSON, also the names of entries."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict | list):
+        for part in [*content, *content.values()] if isinstance(content, dict) else content:
+            yield from _texts(part)
+
+
+def _check_fields(
+    where: str, found: Mapping, expected: frozenset[str], optional: frozenset[str] = frozenset()
+) -> None:
+    unknown = sorted(found.keys() - expected - optional)
+    missing = sorted(expected - found.keys())
     if unknown:
         raise UserError(
             f"it has unknown fields{where}: {', '.join(unknown)}. A newer version of the examples "
@@ -156,7 +176,9 @@ def from_run(path: pathlib.Path) -> Entry:
         raise NotAddedError("it is not finished")
     metrics, config = files.read_json(run.metrics_file), files.read_json(run.config_file)
     # The digest of the images stands beside the configuration in `metrics.json`.
-    used = {"images": metrics.get("images"), **metrics.get("config", {})}
+    if not isinstance(metrics.get("config"), dict):
+        raise UserError("metrics.json has no configuration")
+    used = {"images": metrics.get("images"), **metrics["config"]}
     names = (CONFIG_FIELDS - NOT_IDENTITY) | {"version", "images"}
     different = sorted(name for name in names if used.get(name) != config.get(name))
     if different:
@@ -164,7 +186,7 @@ def from_run(path: pathlib.Path) -> Entry:
             f"metrics.json is of another configuration than config.json: {', '.join(different)}"
         )
     used = {name: value for name, value in used.items() if name not in ("base", "images")}
-    found = {name: value for name, value in metrics.items() if name in FIELDS}
+    found = {name: value for name, value in metrics.items() if name in FIELDS | OPTIONAL_FIELDS}
     # The settings of the evaluation that made the metrics, which may have been repeated.
     used["evaluation"] = {f.name: metrics.get(f.name) for f in dataclasses.fields(Evaluation)}
     entry = Entry(

@@ -95,8 +95,13 @@ class Store:
         if not path.exists():
             return None
         numbers = files.read_json(path)
-        runs = [row.get("run") for row in numbers.get("runs", [])]
-        if len(runs) != len(figure.runs) or not set(runs) <= self.entries.keys():
+        rows = numbers.get("runs")
+        rows = rows if isinstance(rows, list) and all(isinstance(r, dict) for r in rows) else []
+        runs = [str(row.get("run")) for row in rows]
+        numeric = all(
+            isinstance(r.get(n, 0), int | float | None) for r in rows for n in figure.paper
+        )
+        if len(runs) != len(figure.runs) or not set(runs) <= self.entries.keys() or not numeric:
             raise UserError(f"{path} is refused: it is not drawn from stored runs. Delete it.")
         return numbers
 

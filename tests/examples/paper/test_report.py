@@ -279,6 +279,14 @@ def test_verdict_follows_the_sign_unless_the_error_hides_it(tmp_path, better, an
     assert answer in verdict(TABLE.findings[0], made)
 
 
+def test_verdict_names_who_states_the_finding(tmp_path):
+    made = study(tmp_path)
+    finding = Finding(
+        "lower", (Lower("post-hoc", "standard", "elbo"),), "Expected on each data set"
+    )
+    assert verdict(finding, made).startswith("Expected on each data set: lower. ")
+
+
 def test_verdict_needs_its_rows(tmp_path):
     made = study(tmp_path)
     finish(made, STANDARD)

@@ -187,6 +187,18 @@ def test_runs_of_the_preset_quick_are_left_out(root, tmp_path, capsys):
     assert not Store(root / "results").entries
 
 
+def test_method_of_z_is_stored_where_it_is_known(root, made):
+    """Older runs do not have it. Both kinds are read again."""
+    change(made.runs_dir / LARS.name / "metrics.json", z_method="importance", z_warning="few `x`")
+    command.main(["--root", str(root), "add", str(made.out)])
+    new, old = (
+        entries.read(root / "results" / f"{run.name}-30000-s0.json").metrics
+        for run in (LARS, POST_HOC)
+    )
+    assert (new["z_method"], new["z_warning"]) == ("importance", "few `x`")
+    assert "z_method" not in old
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [

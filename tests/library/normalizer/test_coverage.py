@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_probability as tfp
 from scipy import special, stats
 
@@ -63,6 +64,23 @@ def test_interval_of_a_run_that_the_target_stopped_covers(slope, bias, target, s
     for i in range(400):
         estimate = estimate_log_normalizer(dist, 10**6, target_stderr=target, seed=seed + i)
         assert estimate.stderr <= target
+        lower, upper = estimate.interval(0.95)
+        covered.append(lower <= truth <= upper)
+    assert_covers(covered)
+
+
+def test_interval_of_a_stopped_run_covers_rare_large_values(seed, num_runs=600):
+    """a(z) is 0.1, and 1 with a probability of 0.01. About 11 draws in a run have the large value.
+
+    If runs stopped by their plain standard error, those with few large values would stop too early,
+    and 86 % of the intervals would cover.
+    """
+    edge = np.float32(stats.norm.ppf(0.99))
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.where(z > edge, 1.0, 0.1), T=None)
+    truth = np.log(0.1 + 0.9 * 0.01)
+    covered = []
+    for i in range(num_runs):
+        estimate = estimate_log_normalizer(dist, 10**5, target_stderr=0.04, seed=seed + i)
         lower, upper = estimate.interval(0.95)
         covered.append(lower <= truth <= upper)
     assert_covers(covered)

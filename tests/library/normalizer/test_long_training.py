@@ -1,12 +1,12 @@
 """Long trainings: rounding, random numbers, memory and graphs of a moving average."""
 
-import gc
-
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from tensorflow.python.framework import op_callbacks
 
+from tests import memory
 from tfp_lars import MovingAverage, Resampled
 
 tfd = tfp.distributions
@@ -64,18 +64,31 @@ def test_random_numbers_do_not_repeat_after_2_to_the_31_updates():
     assert int(state) == -(2**63)
 
 
-def num_graphs():
-    gc.collect()
-    return sum(issubclass(type(x), tf.Graph) for x in gc.get_objects())
-
-
 def test_varying_shapes_and_dropped_distributions_leave_no_graphs():
-    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=5, normalizer=-0.7)
-    dist.sample(3, seed=1)
-    before = num_graphs()
-    for n in range(1, 200):
-        dist.log_prob(dist.sample(n, seed=n))
-    assert num_graphs() == before
-    for i in range(5):
-        Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=5, normalizer=-0.7).sample(3, seed=i)
-    assert num_graphs() == before
+    """`python -m tests.memory` does the same at full size, and looks at the memory, too."""
+    for name, step in memory.cases():
+        graphs, _ = memory.watch(6 if step is memory.use_new else 60, step, num_looks=2)
+        assert graphs == 0, name
+
+
+def test_no_eager_op_has_a_shape_as_an_attribute():
+    """TensorFlow keeps a kernel for each value of an attribute, and never drops it."""
+    attributes = {}
+
+    def note(op_type, inputs, attrs, outputs, op_name=None, graph=None):
+        if graph is None:
+            attributes.setdefault(str(op_type), set()).add(str(attrs))
+
+    for dist in memory.distributions().values():
+        for i in range(12):  # what the first calls trace and check
+            memory.use(dist, i)
+        attributes.clear()
+        op_callbacks.add_op_callback(note)
+        try:
+            for i in range(12, 42):
+                memory.use(dist, i)
+        finally:
+            op_callbacks.remove_op_callback(note)
+        assert attributes
+        # Ranks and numbers of inputs are bounded. There are 30 shapes.
+        assert {name: n for name, found in attributes.items() if (n := len(found)) > 8} == {}

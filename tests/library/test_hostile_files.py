@@ -1,0 +1,360 @@
+"""Files of unknown origin: loading runs no code of theirs and imports nothing that they name."""
+
+import copy
+import io
+import json
+import pickle
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_lars import AcceptanceNetwork, DistributionLayer, Resampled, load, proposals, save
+
+tfd = tfp.distributions
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch):
+    """Modules that leave a file if they are imported, or if one of their functions is called."""
+    folder, sprung = tmp_path / "modules", tmp_path / "sprung"
+    code = f"""
+import keras
+
+def run(*args, **kwargs):
+    open({str(sprung)!r}, "w").close()
+
+class Trap(keras.layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        run()
+
+run()
+"""
+    for name in ("trap_module", "keras_hub"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(code)
+    monkeypatch.syspath_prepend(str(folder))
+    yield sprung
+    imported = {"trap_module", "keras_hub"} & set(sys.modules)
+    for name in imported:
+        del sys.modules[name]
+    assert not imported and not sprung.exists()
+
+
+def named(module, name, config=None, **more):
+    return {"module": module, "class_name": name, "config": config or {}, **more}
+
+
+def function(module, name):
+    return named(module, "function", name, registered_name=name)
+
+
+def stored_lambda():
+    layer = keras.layers.Lambda(lambda z: z)
+    return keras.saving.serialize_keras_object(layer)
+
+
+def with_activation(activation):
+    config = keras.saving.serialize_keras_object(AcceptanceNetwork((4,)))
+    config["config"]["activation"] = activation
+    return config
+
+
+def dense(**arguments):
+    config = keras.saving.serialize_keras_object(keras.Sequential([keras.layers.Dense(1)]))
+    (layer,) = config["config"]["layers"]
+    layer["config"].update(arguments)
+    return config
+
+
+def sequential_of(layer):
+    config = dense()
+    config["config"]["layers"] = [layer]
+    return config
+
+
+HOSTILE_NETWORKS = {
+    "other module": lambda: named("trap_module", "Trap"),
+    "registered name": lambda: named("trap_module", "Trap", registered_name="trap_module>Trap"),
+    "without module": lambda: {"class_name": "Trap", "config": {}},
+    "Keras package": lambda: named("keras_hub", "Trap"),
+    "module of Keras": lambda: named("keras.src.backend.jax.layer", "JaxLayer"),
+    "private base of a layer that reads files": lambda: named(
+        "keras.src.layers.preprocessing.index_lookup", "IndexLookup"
+    ),
+    "lambda": lambda: sequential_of(stored_lambda()),
+    "lambda by another name": lambda: sequential_of({**stored_lambda(), "module": "keras"}),
+    "Lambda of a function": lambda: sequential_of(
+        named(
+            "keras.layers",
+            "Lambda",
+            {"function": function("keras.utils", "get_file"), "arguments": {"origin": "x"}},
+        )
+    ),
+    "SavedModel": lambda: named("keras.layers", "TFSMLayer", {"filepath": "model"}),
+    "torch": lambda: named("keras.layers", "TorchModuleWrapper", {"module": "x"}),
+    "vocabulary": lambda: sequential_of(
+        named("keras.layers", "StringLookup", {"vocabulary": "/etc/hostname"})
+    ),
+    "function of a module": lambda: with_activation(function("trap_module", "run")),
+    "function of Keras": lambda: with_activation(function("keras.models", "load_model")),
+    "builtin": lambda: with_activation(function("builtins", "eval")),
+    "nested initializer": lambda: dense(kernel_initializer=named("trap_module", "Trap")),
+    "nested bias": lambda: dense(bias_regularizer={"a": [named("trap_module", "Trap")]}),
+    "type specification": lambda: named(
+        "trap_module", "__typespec__", [], spec_name="Trap", registered_name=None
+    ),
+    "optimizer": lambda: named("keras.optimizers", "Adam"),
+}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "dist"
+    save(Resampled(proposals.real_nvp(2, 1, (4,)), AcceptanceNetwork((4,))), path)
+    return path
+
+
+def rewrite(path, change):
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    change(content)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+
+
+def with_parameters(change, name="distribution.json", find=lambda header: header["distribution"]):
+    """Returns a function for `rewrite` that changes the parameters of the distribution."""
+
+    def edit(content):
+        header = json.loads(content[name])
+        change(find(header)["parameters"])
+        content[name] = json.dumps(header).encode()
+
+    return edit
+
+
+@pytest.mark.parametrize("name", HOSTILE_NETWORKS)
+def test_hostile_network_is_refused(name, saved, trap):
+    def change(parameters):
+        parameters["accept_fn"].update(config=HOSTILE_NETWORKS[name](), weights=[])
+
+    rewrite(saved, with_parameters(change))
+    before = set(sys.modules)
+    with pytest.raises(ValueError, match="The network names"):
+        load(saved)
+    assert not {m for m in set(sys.modules) - before if m.startswith("keras")}
+
+
+def test_hostile_network_is_refused_also_without_the_safe_mode_of_keras(saved, trap, monkeypatch):
+    """A user may have enabled unsafe loading for other files."""
+    from keras.src.saving import serialization_lib
+
+    def change(parameters):
+        parameters["accept_fn"].update(config=sequential_of(stored_lambda()), weights=[])
+
+    rewrite(saved, with_parameters(change))
+    monkeypatch.setattr(serialization_lib, "in_safe_mode", lambda: False)
+    with pytest.raises(ValueError, match="The network names 'keras.layers.Lambda'"):
+        load(saved)
+
+
+def test_compilation_of_a_network_is_not_read(saved, trap):
+    def change(parameters):
+        config = parameters["accept_fn"]["config"]
+        config["compile_config"] = {"optimizer": named("trap_module", "Trap")}
+
+    rewrite(saved, with_parameters(change))
+    load(saved)
+
+
+def test_compiled_networks_are_saved_without_their_optimizer(tmp_path):
+    inner = keras.Sequential([keras.layers.Dense(3)])
+    network = keras.Sequential([inner, keras.layers.Dense(1, "sigmoid")])
+    for model in (inner, network):
+        model.compile("adam", "mse")
+    dist = Resampled(tfd.Sample(tfd.Normal(0.0, 1.0), [2]), network)
+    save(dist, tmp_path / "dist")
+    z = tf.constant([[0.1, 0.2]])
+    np.testing.assert_array_equal(
+        load(tmp_path / "dist").accept_log_prob(z), dist.accept_log_prob(z)
+    )
+
+
+def flow_network(value):
+    """Returns the description of the first network of a flow."""
+    if isinstance(value, dict):
+        if value.get("name") == "real_nvp_network":
+            return value
+        value = list(value.values())
+    found = [flow_network(item) for item in value] if isinstance(value, list) else []
+    return next((item for item in found if item), None)
+
+
+@pytest.mark.parametrize(
+    "activation", [function("trap_module", "run"), function("os", "system"), 3, ["relu"]]
+)
+def test_activation_of_a_flow_is_only_a_name(activation, saved, trap):
+    def change(parameters):
+        flow_network(parameters)["config"]["activation"] = activation
+
+    rewrite(saved, with_parameters(change))
+    with pytest.raises(ValueError, match="`activation` must be a Keras name"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "tfd", "name": "__builtins__"},
+        {"kind": "tfd", "name": "Distribution.__subclasses__"},
+        {"kind": "tfd", "name": "_Blockwise"},
+        {"kind": "tfb", "name": "trap_module.Trap"},
+        {"kind": "tfp_lars", "name": "os.system"},
+        {"kind": "trap_module", "name": "run"},
+        {"kind": "tfd", "name": "Normal", "config": {"loc": 0.0}},
+    ],
+)
+def test_foreign_classes_are_refused(change, saved, trap):
+    rewrite(saved, with_parameters(lambda parameters: parameters["proposal"].update(change)))
+    with pytest.raises(ValueError, match="cannot be rebuilt"):
+        load(saved)
+
+
+class Pickled:
+    """Calls a function when it is loaded with pickle."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_pickled_arrays_are_refused(saved, trap):
+    def change(content):
+        array = np.empty(1, object)
+        array[0] = Pickled(str(trap))
+        stored = io.BytesIO()
+        np.savez(stored, **{"dist.proposal": array})
+        content["arrays.npz"] = stored.getvalue()
+
+    assert b"open" in pickle.dumps(Pickled("path"))
+    rewrite(saved, change)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        load(saved)
+
+
+# Keras models.
+
+
+@pytest.fixture
+def model_file(tmp_path):
+    z = keras.Input([2])
+    dist = Resampled(proposals.standard_normal(2), AcceptanceNetwork((4,)))
+    path = tmp_path / "model.keras"
+    keras.Model(z, DistributionLayer(dist, name="prior")(z)).save(path)
+    return path
+
+
+def in_layer(change):
+    """Returns a function for `rewrite` that changes the configuration of the layer."""
+
+    def edit(content):
+        config = json.loads(content["config.json"])
+        change(config["config"]["layers"][-1])
+        content["config.json"] = json.dumps(config).encode()
+
+    return edit
+
+
+@pytest.mark.parametrize("name", ["other module", "Keras package", "lambda", "nested initializer"])
+def test_model_with_a_hostile_network_is_refused(name, model_file, trap):
+    def change(layer):
+        parameters = layer["config"]["distribution"]["parameters"]
+        parameters["accept_fn"]["config"] = HOSTILE_NETWORKS[name]()
+
+    rewrite(model_file, in_layer(change))
+    with pytest.raises(ValueError, match="The network names"):
+        keras.saving.load_model(model_file)
+    with pytest.raises(ValueError, match="The network names"):
+        keras.saving.load_model(model_file, safe_mode=False)
+
+
+def test_model_with_a_foreign_distribution_is_refused(model_file, trap):
+    def change(layer):
+        proposal = layer["config"]["distribution"]["parameters"]["proposal"]
+        proposal.update(kind="trap_module", name="Trap")
+
+    rewrite(model_file, in_layer(change))
+    with pytest.raises(ValueError, match="'Trap' of kind 'trap_module', which is not known"):
+        keras.saving.load_model(model_file)
+
+
+def test_model_with_a_lambda_layer_is_refused(tmp_path, trap):
+    z = keras.Input([2])
+    layer = DistributionLayer(tfd.MultivariateNormalDiag(tf.zeros(2)))
+    model = keras.Model(z, layer(keras.layers.Lambda(lambda z: 2 * z)(z)))
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="safe_mode=False"):
+        keras.saving.load_model(tmp_path / "model.keras")
+
+
+def test_lambda_layer_is_refused_when_it_is_saved(tmp_path):
+    """Not only when the file is loaded."""
+    network = keras.Sequential([keras.layers.Lambda(lambda z: tf.sigmoid(z[..., :1]))])
+    dist = Resampled(proposals.standard_normal(2), network)
+    message = "(?s)could not be loaded again.*keras.layers.Lambda.*register_keras_serializable"
+    with pytest.raises(ValueError, match=message):
+        save(dist, tmp_path / "dist")
+    with pytest.raises(NotImplementedError, match=message):
+        DistributionLayer(dist).get_config()
+
+
+# What is allowed.
+
+
+@keras.saving.register_keras_serializable(package="test_hostile_files")
+def squash(x):
+    return keras.ops.tanh(x)
+
+
+def many_layers():
+    z = keras.Input([4])
+    h = keras.layers.Dense(
+        8,
+        activation=squash,
+        kernel_initializer=keras.initializers.RandomNormal(stddev=0.1, seed=1),
+        kernel_regularizer=keras.regularizers.L2(0.1),
+        bias_constraint=keras.constraints.MaxNorm(2.0),
+    )(z)
+    h = keras.layers.Dropout(0.1, seed=1)(h)
+    h = keras.ops.reshape(h + keras.ops.sum(h, axis=-1, keepdims=True), (-1, 4, 2))
+    h = keras.layers.Bidirectional(keras.layers.LSTM(3))(h)
+    h = keras.layers.Dense(3, activation=keras.activations.silu)(
+        keras.layers.BatchNormalization()(h)
+    )
+    inner = keras.Sequential([keras.layers.Dense(3, "gelu"), keras.layers.LeakyReLU()])
+    return keras.Model(z, keras.layers.Dense(1, "sigmoid")(inner(h)))
+
+
+def test_ordinary_networks_are_loaded(tmp_path):
+    dist = Resampled(proposals.standard_normal(4), many_layers())
+    save(dist, tmp_path / "dist")
+    z = dist.proposal.sample(5, seed=1)
+    np.testing.assert_array_equal(
+        load(tmp_path / "dist").accept_log_prob(z), dist.accept_log_prob(z)
+    )
+
+
+def test_traps_work(trap):
+    """The hostile configurations are what they claim to be."""
+    config = copy.deepcopy(sequential_of(stored_lambda()))
+    network = keras.saving.deserialize_keras_object(config, safe_mode=False)
+    assert isinstance(network.layers[-1], keras.layers.Lambda)
