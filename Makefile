@@ -9,7 +9,7 @@ BENCH ?=
 DRAWS ?= 1e8
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test test-oldest test-newest faults soak lint format clean
+.PHONY: help demo bench docs test test-oldest test-newest faults soak mutants lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
@@ -23,6 +23,7 @@ help:
 	@echo "make faults  kills, full disks, damaged and hostile files, signals: part of make test"
 	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, memory over many calls, and more"
 	@echo "             random properties (hours)"
+	@echo "make mutants small errors in a copy of the library, each of which a test must notice (hours)"
 	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environments and all outputs"
@@ -86,6 +87,9 @@ soak: $(VENV)/installed
 	$(RUN) -m tests.soak --draws $(DRAWS)
 	$(RUN) -m pytest --hypothesis-profile soak tests/library/test_properties*.py
 	TF_ENABLE_ONEDNN_OPTS=0 $(RUN) -m tests.memory
+
+mutants: $(VENV)/installed
+	$(RUN) -m tests.mutants
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check

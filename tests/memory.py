@@ -26,7 +26,7 @@ MOST_GROWTH = 20.0  # MB in the last half of the calls or distributions
 def num_graphs():
     """Returns the number of graphs in memory, traced or not."""
     gc.collect()
-    return sum(isinstance(x, tf.Graph) for x in gc.get_objects())
+    return sum(issubclass(type(x), tf.Graph) for x in gc.get_objects())
 
 
 def resident_megabytes():

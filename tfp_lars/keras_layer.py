@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -153,9 +154,19 @@ def _share(variable: tf.Variable, number: int) -> keras.Variable:
         raise RuntimeError(
             f"Keras {keras.__version__} with TensorFlow {tf.__version__} copies the variable "
             f"{variable.name!r} instead of sharing it, so a model would not train the "
-            "distribution. DistributionLayer needs Keras 3.10 or newer."
+            "distribution. DistributionLayer needs Keras 3.12 or newer."
         )
     if variable.constraint is not None:
         # The masks of `tfb.AutoregressiveNetwork`, for example, are constraints of its kernels.
-        shared.constraint = lambda value: variable.constraint(tf.convert_to_tensor(value))
+        shared.constraint = _SharedConstraint(variable.constraint)
     return shared
+
+
+class _SharedConstraint(keras.constraints.Constraint):
+    """The constraint of a `tf.Variable`. Keras up to 3.14 takes no plain functions."""
+
+    def __init__(self, constraint: Callable[[tf.Tensor], tf.Tensor]):
+        self._constraint = constraint
+
+    def __call__(self, w):
+        return self._constraint(tf.convert_to_tensor(w))

@@ -40,7 +40,7 @@ class Bump(tf.Module):
 
 
 def variable(rng, *shape, dtype=np.float32):
-    return tf.Variable(0.3 * rng.normal(size=shape).astype(dtype))
+    return tf.Variable((0.3 * rng.normal(size=shape)).astype(dtype))
 
 
 def normal(rng):

@@ -22,6 +22,7 @@ import tensorflow_probability as tfp
 from packaging.version import Version
 
 import tfp_lars
+from tests.mutants import MUTANTS
 
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGE = ROOT / "tfp_lars"
@@ -281,3 +282,10 @@ def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path)
     )
     assert str(installed) in run.stdout
     assert "(3,)" in run.stdout
+
+
+def test_mutants_change_one_place_each():
+    for mutant in MUTANTS:
+        assert (PACKAGE / mutant.file).read_text().count(mutant.old) == 1, mutant
+        assert mutant.new != mutant.old
+        assert (ROOT / "tests" / "library" / mutant.tests).is_file(), mutant
