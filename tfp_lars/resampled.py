@@ -234,7 +234,7 @@ class Resampled(tfd.Distribution):
     def estimate(self) -> LogNormalizer | None:
         """The estimate behind the fixed log Z, with its standard error.
 
-        `None` if log Z is not fixed, was given as a number, or was restored from a file.
+        `None` if log Z is not fixed, was given as a number, or was restored from a checkpoint.
         """
         return if_still_valid(self._estimate, self._normalizer.argument)
 
