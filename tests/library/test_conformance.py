@@ -637,7 +637,7 @@ def test_saved_model_gives_the_same_values_in_a_fresh_process_with_tensorflow_al
         text=True,
         check=False,
         cwd=tmp_path,
-        timeout=300,
+        timeout=900,
     )
     assert process.returncode == 0, process.stderr
     results, foreign = json.loads(process.stdout.splitlines()[-1])

@@ -132,7 +132,7 @@ print(json.dumps(dict(seen=seen)))
 @pytest.fixture(scope="module")
 def output():
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=900
     )
     assert process.returncode == 0, process.stderr
     return [json.loads(line) for line in process.stdout.splitlines()[-2:]]

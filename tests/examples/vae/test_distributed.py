@@ -178,7 +178,7 @@ def two_workers(out, kill_at):
             )
         )
     try:
-        streams = [worker.communicate(timeout=120) for worker in workers]
+        streams = [worker.communicate(timeout=900) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()

@@ -138,7 +138,7 @@ def outputs():
         for i in range(2)
     ]
     try:
-        streams = [worker.communicate(timeout=240) for worker in workers]
+        streams = [worker.communicate(timeout=900) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
