@@ -80,6 +80,9 @@ def _is_allowed(config: dict[str, Any]) -> bool:
     name, module = config["class_name"], config.get("module")
     if name in _VALUES:
         return True
+    # Keras reads its special names, such as `__lambda__`, before it looks for registered classes.
+    if not isinstance(name, str) or name.startswith("__"):
+        return False
     if name == "function":
         return _is_allowed_function(config.get("config"), module)
     if _is_registered(config.get("registered_name", name)):

@@ -72,6 +72,12 @@ def dense(**arguments):
     return config
 
 
+def with_registered_name(class_name):
+    """Keras reads these two special names before it looks for a registered class."""
+    network = keras.saving.serialize_keras_object(AcceptanceNetwork((4,)))
+    return named("builtins", class_name, registered_name=network["registered_name"])
+
+
 def sequential_of(layer):
     config = dense()
     config["config"]["layers"] = [layer]
@@ -110,6 +116,8 @@ HOSTILE_NETWORKS = {
         "trap_module", "__typespec__", [], spec_name="Trap", registered_name=None
     ),
     "optimizer": lambda: named("keras.optimizers", "Adam"),
+    "lambda with the name of a registered class": lambda: with_registered_name("__lambda__"),
+    "type with the name of a registered class": lambda: with_registered_name("__typespec__"),
 }
 
 
