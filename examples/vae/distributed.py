@@ -17,8 +17,7 @@ import tensorflow as tf
 
 from examples.common.command_line import UserError
 from examples.common.variables import tf_variable
-from examples.vae import batches, checkpoints, cluster, datasets, models
-from examples.vae.build import build, take_weights
+from examples.vae import batches, cluster, datasets, models
 from examples.vae.config import Config
 from examples.vae.run_directory import RunDirectory
 from examples.vae.training import (
@@ -26,6 +25,7 @@ from examples.vae.training import (
     Progress,
     check_loss,
     make_deterministic,
+    restored,
     steps_per_call,
 )
 
@@ -91,11 +91,7 @@ def train(
     make_deterministic()
     with _lost_workers_explained(strategy):
         with strategy.scope():
-            model = build(config)
-        if base is not None:
-            take_weights(base, model, config)
-        manager = checkpoints.manager(run, model)
-        checkpoints.resume(manager)
+            model, manager = restored(config, run, base)
         start = model.num_steps
         check_agreement(strategy, config, images, start)
         per_call, every = steps_per_call(start, config.steps, config.checkpoint_every)

@@ -112,6 +112,24 @@ def make_deterministic() -> None:
         tf.config.experimental.enable_op_determinism()
 
 
+def restored(
+    config: Config, run: RunDirectory, base: models.LatentVariableModel | None
+) -> tuple[models.LatentVariableModel, tf.train.CheckpointManager]:
+    """Returns the model of a configuration at the last checkpoint, if any, and the checkpoints.
+
+    Args:
+      config: Configuration of the run.
+      run: Directory of the run.
+      base: Model to copy weights from, if `config.base` is set.
+    """
+    model = build(config)
+    if base is not None:
+        take_weights(base, model, config)
+    manager = checkpoints.manager(run, model)
+    checkpoints.resume(manager)
+    return model, manager
+
+
 def train(
     config: Config,
     images: datasets.Images,
@@ -134,11 +152,7 @@ def train(
         validation NLL.
     """
     make_deterministic()
-    model = build(config)
-    if base is not None:
-        take_weights(base, model, config)
-    manager = checkpoints.manager(run, model)
-    checkpoints.resume(manager)
+    model, manager = restored(config, run, base)
     start = model.num_steps
     model.steps_per_execution, every = steps_per_call(start, config.steps, config.checkpoint_every)
     callbacks = [Keeper(run, manager)]
