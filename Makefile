@@ -7,9 +7,10 @@ RUN := $(VENV)/bin/python
 OUT ?= out/toy_2d
 BENCH ?=
 DRAWS ?= 1e8
+RUNS ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test test-oldest test-newest faults soak mutants lint format clean
+.PHONY: help demo bench docs test test-oldest test-newest repeat faults soak mutants lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
@@ -20,6 +21,7 @@ help:
 	@echo "make test-oldest, make test-newest"
 	@echo "             the suite on the oldest supported releases of all dependencies (Python"
 	@echo "             3.10 to 3.12), and on the newest"
+	@echo "make repeat  the suite RUNS=$(RUNS) times, each with other seeds and in another order (hours)"
 	@echo "make faults  kills, full disks, damaged and hostile files, signals: part of make test"
 	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, memory over many calls, and more"
 	@echo "             random properties (hours)"
@@ -77,6 +79,9 @@ test-newest:
 	$(NEWEST) $(PIP) --upgrade "pip>=24"
 	$(NEWEST) $(PIP) --upgrade --upgrade-strategy eager --editable ".[test]"
 	$(NEWEST) -m pytest --numprocesses 2 --dist loadfile
+
+repeat: $(VENV)/installed
+	$(RUN) -m tests.repeat --runs $(RUNS) --numprocesses 2 --dist loadfile
 
 faults: $(VENV)/installed
 	$(RUN) -m pytest tests/examples/test_faults.py tests/examples/test_untrusted_files.py \
