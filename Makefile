@@ -8,6 +8,8 @@ OUT ?= out/toy_2d
 BENCH ?=
 DRAWS ?= 1e8
 RUNS ?= 20
+# xdist would start with the files that have most tests. tests/conftest.py knows what takes longest.
+PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo bench docs test test-oldest test-newest repeat faults soak mutants lint format clean
@@ -57,7 +59,7 @@ docs: $(VENV)/docs
 	@echo "open out/site/index.html"
 
 test: $(VENV)/installed
-	$(RUN) -m pytest --numprocesses 2 --dist loadfile --cov --cov-report term
+	$(RUN) -m pytest $(PARALLEL) --cov --cov-report term
 
 OLDEST := .venv-oldest/bin/python
 NEWEST := .venv-newest/bin/python
@@ -71,17 +73,17 @@ PIP := -m pip install --quiet --disable-pip-version-check
 
 # Old releases call what is deprecated in newer releases of packages that have no bound here.
 test-oldest: .venv-oldest/installed
-	$(OLDEST) -m pytest --numprocesses 2 --dist loadfile -W ignore::DeprecationWarning
+	$(OLDEST) -m pytest $(PARALLEL) -W ignore::DeprecationWarning
 
 # No file marks this environment as complete: each run looks for newer releases.
 test-newest:
 	$(PYTHON) -m venv .venv-newest
 	$(NEWEST) $(PIP) --upgrade "pip>=24"
 	$(NEWEST) $(PIP) --upgrade --upgrade-strategy eager --editable ".[test]"
-	$(NEWEST) -m pytest --numprocesses 2 --dist loadfile
+	$(NEWEST) -m pytest $(PARALLEL)
 
 repeat: $(VENV)/installed
-	$(RUN) -m tests.repeat --runs $(RUNS) --numprocesses 2 --dist loadfile
+	$(RUN) -m tests.repeat --runs $(RUNS) $(PARALLEL)
 
 faults: $(VENV)/installed
 	$(RUN) -m pytest tests/examples/test_faults.py tests/examples/test_untrusted_files.py \

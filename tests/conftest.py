@@ -1,9 +1,12 @@
 """Fixed seeds and order, and an option to vary them."""
 
 import os
+import pathlib
 import random
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if "PYTEST_XDIST_WORKER" in os.environ:  # then the other cores have their own processes
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -24,6 +27,22 @@ settings.register_profile(
     "soak", settings.get_profile("default"), derandomize=False, max_examples=1000, print_blob=True
 )
 settings.load_profile("default")
+
+
+TESTS = pathlib.Path(__file__).parent
+# Files that take longest. They come first, so that no process of xdist waits for one at the end.
+LONGEST = [
+    "examples/vae/test_training.py",
+    "test_tutorials.py",
+    "library/test_conformance.py",
+    "library/test_keras_layer.py",
+    "examples/vae/test_distributed.py",
+    "examples/paper/test_runner.py",
+    "library/test_properties.py",
+    "library/test_fit.py",
+    "library/normalizer/test_over_replicas.py",
+    "examples/test_faults.py",
+]
 
 
 def pytest_addoption(parser):
@@ -63,15 +82,19 @@ def _seed_test(request):
 
 @pytest.hookimpl(tryfirst=True)  # pytest then puts tests with the same shared fixture together
 def pytest_collection_modifyitems(config, items):
-    """Shuffles the files, and the tests within each file, if the seed is varied."""
-    number = config.getoption("--vary-seed")
-    if number == 0:
-        return
-    files = {}
+    """Puts long files first or, if the seed is varied, shuffles files and tests within files."""
+    files = {TESTS / name: [] for name in LONGEST}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    shuffled = list(files.values())
-    rng = random.Random(number)  # the same order in all processes of xdist
-    for group in (shuffled, *shuffled):
-        rng.shuffle(group)
-    items[:] = [item for tests in shuffled for item in tests]
+    groups = list(files.values())
+    number = config.getoption("--vary-seed")
+    if number != 0:
+        rng = random.Random(number)  # the same order in all processes of xdist
+        for group in (groups, *groups):
+            rng.shuffle(group)
+    items[:] = [item for group in groups for item in group]
+    if config.pluginmanager.hasplugin("pytest_cov"):
+        # The coverage is that of the library by its own tests. Tracing the others takes time.
+        for item in items:
+            if TESTS / "library" not in item.path.parents:
+                item.add_marker("no_cover")

@@ -1,6 +1,5 @@
 """Seeds and order of the tests, and the command that repeats them."""
 
-import pathlib
 import subprocess
 import types
 
@@ -37,11 +36,14 @@ def test_shared_fixtures_use_up_no_numbers_of_a_test(shared, request):
 
 def in_order(number, sizes):
     items = [
-        types.SimpleNamespace(path=pathlib.Path(file), test=test)
+        types.SimpleNamespace(path=conftest.TESTS / file, test=test)
         for file, size in sizes.items()
         for test in range(size)
     ]
-    config = types.SimpleNamespace(getoption={"--vary-seed": number}.get)
+    config = types.SimpleNamespace(
+        getoption={"--vary-seed": number}.get,
+        pluginmanager=types.SimpleNamespace(hasplugin=lambda name: False),
+    )
     conftest.pytest_collection_modifyitems(config, items)
     return [(item.path.name, item.test) for item in items]
 
@@ -57,6 +59,16 @@ def test_seed_shuffles_files_and_their_tests():
         assert files[::9] != sorted(sizes)
         assert files == [file for file in files[::9] for _ in range(9)]
         assert [test for _, test in order[:9]] != list(range(9))
+
+
+def test_long_files_come_first():
+    *_, last = conftest.LONGEST
+    for name in conftest.LONGEST:
+        assert (conftest.TESTS / name).is_file()
+    found = in_order(0, {"a": 2, last: 1, "b": 1, conftest.LONGEST[0]: 1})
+    assert [test for _, test in found] == [0, 0, 0, 1, 0]
+    assert [name for name, _ in found[2:]] == ["a", "a", "b"]
+    assert conftest.LONGEST[0].endswith(found[0][0])
 
 
 class Runs:
