@@ -34,7 +34,10 @@ from examples.vae.run_directory import RunDirectory
 from examples.vae.schedule import Schedule
 
 ROOT = pathlib.Path(__file__).parents[3]
-SMALL = ["--dataset", "mnist5k", "--latents", "4", "--accept-units", "8-8", "--S", "64"]
+SMALL = [
+    "--dataset", "mnist5k", "--latents", "4", "--accept-units", "8-8", "--S", "64",
+    "--batch-size", "32",
+]  # fmt: skip
 LENGTH = ["--steps", "600", "--checkpoint-every", "50"]
 QUICK_EVALUATION = ["--iwae-samples", "3", "--z-samples", "1000"]
 
