@@ -529,7 +529,7 @@ def test_layer_refuses_a_keras_that_copies_variables(monkeypatch):
         DistributionLayer(tfd.Normal(tf.Variable(0.0), 1.0))
 
 
-@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_another_backend_of_keras_is_an_import_error(backend):
     """Also if the library of that backend is not installed."""
     process = subprocess.run(
