@@ -87,7 +87,7 @@ def whole_run(tmp_path_factory):
 def test_whole_example_runs_without_data_directory(whole_run):
     out, stdout = whole_run
     assert "mnist5k" in stdout
-    assert "600/600" in stdout
+    assert "step 600 of 600" in stdout
     assert re.search(r"elbo: -\d+.*z: \d", stdout)
     metrics = json.loads((out / "metrics.json").read_text())
     expected = {
