@@ -161,8 +161,9 @@ def test_run_killed_twice_ends_with_the_weights_of_one_that_was_not(whole_run, t
         np.testing.assert_array_equal(value, killed[name], err_msg=name)
 
 
-def test_finished_run_is_only_evaluated_again(whole_run):
-    out, _ = whole_run
+def test_finished_run_is_only_evaluated_again(whole_run, tmp_path):
+    out = tmp_path / "run"  # a copy, because the evaluation writes into it
+    shutil.copytree(whole_run[0], out)
     before = final_state(out)
     train.main([*SMALL, *LENGTH, "--out", str(out), "--quiet", *QUICK_EVALUATION])
     after = final_state(out)
