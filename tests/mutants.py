@@ -18,13 +18,14 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
-_MOST_SECONDS = 1800  # an endless loop is noticed, too
+_MOST_SECONDS = 900  # an endless loop is noticed, too
 
 
 class Mutant(NamedTuple):
@@ -50,17 +51,16 @@ class Mutant(NamedTuple):
 def read_mutants(text: str) -> list[Mutant]:
     """Returns the mutants of a list in the format that `tests/mutants.txt` describes."""
     mutants = []
-    file = tests = expression = ""
+    file = tests = ""
     for paragraph in text.split("\n\n"):
-        lines = {mark: [] for mark in "#@-+="}
+        lines = {mark: [] for mark in "#@-+?="}
         for line in paragraph.strip("\n").split("\n"):
             lines[line[0]].append(line[2:])
-        for header in lines["@"]:
-            file, tests, *rest = header.split(maxsplit=2)
-            expression = "".join(rest)
+        if lines["@"]:
+            file, tests = lines["@"][0].split()
         if lines["-"]:
-            old, new, survives = ("\n".join(lines[mark]) for mark in "-+=")
-            mutants.append(Mutant(file, old, new, tests, expression, survives))
+            old, new, expression, why = ("\n".join(lines[mark]) for mark in "-+?=")
+            mutants.append(Mutant(file, old, new, tests, expression, why))
     return mutants
 
 
@@ -78,7 +78,7 @@ def run(mutant: Mutant) -> str:
     return failed
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _fails_anyway(test: str) -> str:
     return _first_failure(None, [test])
 
@@ -100,7 +100,7 @@ def _first_failure(mutant: Mutant | None, arguments: list[str]) -> str:
         process.start()
         process.join(_MOST_SECONDS)
         if process.is_alive():
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # also the processes that a test has started
             process.join()
             return "the tests do not end"
         if receiver.poll():
@@ -122,6 +122,7 @@ def _test(copy: pathlib.Path, arguments: list[str], sender) -> None:
         def pytest_collectreport(self, report):
             failed.extend([report.nodeid] if report.failed else [])
 
+    os.setsid()
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)
     sys.path.insert(0, str(copy))
