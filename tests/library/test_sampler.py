@@ -265,6 +265,15 @@ def test_tiny_probabilities_are_accepted_at_their_own_rate(seed):
     assert hits == 0
 
 
+def test_a_uniform_number_of_zero_stands_for_half_of_the_spacing(monkeypatch):
+    """It would accept every a(z) above 0, however small."""
+    zeros = lambda shape, seed, dtype: tf.zeros(shape, dtype)  # noqa: E731
+    monkeypatch.setattr(tf.random, "stateless_uniform", zeros)
+    log_accept = tf.math.log(tf.constant([[1.0], [2.0**-52], [2.0**-54], [0.0]], tf.float64))
+    _, attempts, _ = sampler.decide(log_accept, tf.zeros([1], tf.int32), 0, tf.constant([1, 2]))
+    np.testing.assert_array_equal(attempts[:, 0], [1, 1, 1, 2])
+
+
 @pytest.mark.parametrize("make_seed", [lambda s: s, lambda s: tf.constant([s, 7])])
 def test_eager_and_graph_draw_the_same(make_seed, seed):
     dist = Resampled(tfd.Normal([0.0, 1.0], 1.0), tf.sigmoid, T=10)
