@@ -133,8 +133,8 @@ def _test(copy: pathlib.Path, arguments: list[str], sender) -> None:
     options = ["-x", "--assert=plain", "-p", "no:cacheprovider", f"--rootdir={copy}"]
     with contextlib.redirect_stdout(io.StringIO()):
         code = pytest.main([*options, *arguments], plugins=[Recorder()])
-    if code in (0, 1, 2):  # all passed, a test failed, a module could not be imported
-        sender.send(failed[0] if failed else "")
+    if code in (0, 1, 2):  # all passed, a test failed, a test or an import ended the session
+        sender.send(failed[0] if failed else "" if code == 0 else "the session was interrupted")
     sender.close()
     os._exit(0)
 

@@ -126,6 +126,14 @@ def test_a_number_of_samples_is_not_taken_for_log_z():
         ValueError, match=r"`estimate` is log Z.*10000.*freeze\(num_samples=10000\)"
     ):
         make().freeze(10**4)
+    with pytest.raises(ValueError, match=r"`estimate` is log Z.*freeze\(num_samples=1\)"):
+        make().freeze(1)
+
+
+def test_one_log_z_serves_all_members():
+    dist = Resampled(tfd.Normal([0.0, 1.0], 1.0), tf.sigmoid, normalizer=-0.7)
+    np.testing.assert_array_equal(dist.log_normalizer, np.float32([-0.7, -0.7]))
+    assert dist.expected_attempts.shape == (2,)
 
 
 # Nested distributions.

@@ -384,6 +384,20 @@ def test_no_tape_records_a_draw(make_tape, in_graph, seed):
     np.testing.assert_allclose([first, second], [4.0 * mean, 2.0 * mean], rtol=1e-5)
 
 
+def test_symbolic_gradients_stop_at_a_draw():
+    """`tf.gradients` follows the graph, which no tape can stop."""
+
+    @tf.function
+    def gradients(loc):
+        dist = Resampled(tfd.Normal(loc, 1.0), tf.sigmoid, T=2, normalizer=-0.7)
+        found.extend(tf.gradients(dist.sample(4, seed=1), loc))
+        return loc
+
+    found = []
+    gradients(tf.constant(0.0))
+    assert found == [None]
+
+
 def test_forward_accumulators_ignore_a_draw(seed):
     slope = tf.Variable(2.0)
     dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.sigmoid(slope * z), T=10)

@@ -25,6 +25,11 @@ def test_beta_quantiles_agree_with_scipy(x, y):
             assert abs(quantile - expected) < (0.02 if min(x, y) >= 2 else 0.12) * deviation
 
 
+def test_beta_quantiles_of_a_mean_of_one_are_one():
+    for deviations in (-2.0, 2.0):
+        assert interval.log_beta_quantile(0.0, 0.0, deviations) == 0.0
+
+
 def test_beta_quantiles_of_tiny_means_are_those_of_a_gamma_distribution():
     quantile = interval.log_beta_quantile(-800.0, 1 / 20.0, interval.normal_width(0.95))
     np.testing.assert_allclose(
