@@ -2,7 +2,7 @@
 
 Each mutant changes one place in a copy of the library and runs the nearest tests until one of them
 fails. A test that fails must pass without the mutant. `tests/mutants.txt` has the list, and
-`python -m tests.mutants --match sampler` runs the mutants of files with this name.
+`python -m tests.mutants --match sampler.py` runs the mutants of files with this name.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _test(copy: pathlib.Path, arguments: list[str], sender) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--match", default="", help="pattern for the path of the mutated file")
+    parser.add_argument("--match", default="", help="pattern for the path and the text")
     parser.add_argument("--jobs", type=int, default=2, help="mutants to run at a time (default: 2)")
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -158,7 +158,7 @@ def main() -> None:
         start = time.monotonic()
         return mutant, run(mutant), time.monotonic() - start
 
-    chosen = [m for m in MUTANTS if re.search(arguments.match, m.file)]
+    chosen = [m for m in MUTANTS if re.search(arguments.match, f"{m.file}: {m.old}")]
     survivors = unexplained = 0
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         futures = [pool.submit(timed_run, mutant) for mutant in chosen]

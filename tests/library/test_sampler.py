@@ -156,6 +156,14 @@ def test_blocks_follow_the_acceptance_rate(rate, seed, n=200):
     assert int(proposal.calls) < 12 + used / 16_384
 
 
+def test_blocks_follow_the_slowest_member(seed, n=200):
+    """The first member is done after 200 of about 10,000 candidates."""
+    proposal = CountingNormal([0.0, 0.0])
+    dist = Resampled(proposal, lambda x: tf.fill(tf.shape(x), 1.0) * [1.0, 0.02], T=None)
+    dist.sample(n, seed=seed)
+    assert int(proposal.calls) < 12
+
+
 def test_block_is_what_the_missing_draws_need():
     def size(missing, candidates, drawn, T=0, numbers=1):
         return int(sampler.block_size(*map(tf.constant, (missing, candidates, drawn, T, numbers))))

@@ -140,11 +140,13 @@ def test_ctrl_c_returns_what_is_there_and_it_can_be_continued(seed):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_before_the_first_result_is_not_hidden(seed):
+@pytest.mark.parametrize("batch", [1, 2])
+def test_ctrl_c_before_the_first_result_is_not_hidden(batch, seed):
+    """In the fingerprint, and in the first of two batches of the first chunk."""
     accept_fn = Interrupting(batch=0)
     dist = Resampled(tfd.Uniform(), accept_fn)
     estimate_log_normalizer(dist, 100, batch_size=10, seed=seed)
-    accept_fn.batch = 1
+    accept_fn.batch = batch
     with pytest.raises(KeyboardInterrupt):
         estimate_log_normalizer(dist, 100, batch_size=10, seed=seed)
 
