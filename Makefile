@@ -7,9 +7,12 @@ RUN := $(VENV)/bin/python
 OUT ?= out/toy_2d
 BENCH ?=
 DRAWS ?= 1e8
+RUNS ?= 20
+# xdist would start with the files that have most tests. tests/conftest.py knows what takes longest.
+PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench docs test test-oldest test-newest faults soak mutants lint format clean
+.PHONY: help demo bench docs test test-oldest test-newest repeat faults soak mutants lint format clean
 
 help:
 	@echo "make demo    the 2-D study of the paper, with figures, into $(OUT)"
@@ -20,6 +23,7 @@ help:
 	@echo "make test-oldest, make test-newest"
 	@echo "             the suite on the oldest supported releases of all dependencies (Python"
 	@echo "             3.10 to 3.12), and on the newest"
+	@echo "make repeat  the suite RUNS=$(RUNS) times, each with other seeds and in another order (hours)"
 	@echo "make faults  kills, full disks, damaged and hostile files, signals: part of make test"
 	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, memory over many calls, and more"
 	@echo "             random properties (hours)"
@@ -55,7 +59,7 @@ docs: $(VENV)/docs
 	@echo "open out/site/index.html"
 
 test: $(VENV)/installed
-	$(RUN) -m pytest --numprocesses 2 --dist loadfile --cov --cov-report term
+	$(RUN) -m pytest $(PARALLEL) --cov --cov-report term
 
 OLDEST := .venv-oldest/bin/python
 NEWEST := .venv-newest/bin/python
@@ -69,14 +73,17 @@ PIP := -m pip install --quiet --disable-pip-version-check
 
 # Old releases call what is deprecated in newer releases of packages that have no bound here.
 test-oldest: .venv-oldest/installed
-	$(OLDEST) -m pytest --numprocesses 2 --dist loadfile -W ignore::DeprecationWarning
+	$(OLDEST) -m pytest $(PARALLEL) -W ignore::DeprecationWarning
 
 # No file marks this environment as complete: each run looks for newer releases.
 test-newest:
 	$(PYTHON) -m venv .venv-newest
 	$(NEWEST) $(PIP) --upgrade "pip>=24"
 	$(NEWEST) $(PIP) --upgrade --upgrade-strategy eager --editable ".[test]"
-	$(NEWEST) -m pytest --numprocesses 2 --dist loadfile
+	$(NEWEST) -m pytest $(PARALLEL)
+
+repeat: $(VENV)/installed
+	$(RUN) -m tests.repeat --runs $(RUNS) $(PARALLEL)
 
 faults: $(VENV)/installed
 	$(RUN) -m pytest tests/examples/test_faults.py tests/examples/test_untrusted_files.py \

@@ -1,8 +1,8 @@
-"""Two simple reference loops for the library's sampler.
+"""Simple reference loops for the library's sampler and its estimates.
 
 `masked_sampler` is a straightforward sampler of p_T in TensorFlow: all lanes draw in each iteration
 until the last lane has accepted. `bare_loop` is the minimum work: it draws candidates and evaluates
-a(z), without accepting or storing any.
+a(z), without accepting or storing any. `network_loop` evaluates a(z) on given points.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfp_lars import _proposal_draws
 
 tfd = tfp.distributions
 
-__all__ = ["bare_loop", "masked_sampler"]
+__all__ = ["bare_loop", "masked_sampler", "network_loop"]
 
 
 def masked_sampler(
@@ -81,5 +81,30 @@ def bare_loop(
 
         start = [tf.constant(0), tf.constant(0.0), tf.constant(0)]
         return tf.while_loop(lambda i, total, count: count < num_candidates, step, start)[1:]
+
+    return evaluate
+
+
+def network_loop(
+    points: tf.Tensor, accept_fn: Callable[[tf.Tensor], tf.Tensor]
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a function that evaluates a(z) again and again.
+
+    Args:
+      points: Values of z, shape `[block, d]`.
+      accept_fn: `z -> a(z)`, shape `[block]`.
+
+    Returns:
+      evaluate: `num_blocks -> total`: the sum of all a(z).
+    """
+
+    @tf.function(autograph=False)
+    def evaluate(num_blocks):
+        def step(i, total):
+            # Points that differ between blocks cannot be moved out of the loop.
+            z = points + 1e-6 * tf.cast(i, points.dtype)
+            return i + 1, total + tf.reduce_sum(accept_fn(z))
+
+        return tf.while_loop(lambda i, _: i < num_blocks, step, [0, tf.constant(0.0)])[1]
 
     return evaluate

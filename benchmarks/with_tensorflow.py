@@ -32,6 +32,7 @@ __all__ = [
     "masked_draws",
     "memory_of_draws",
     "memory_of_estimate",
+    "network_alone",
     "pair_variance_ratio",
     "use_threads",
 ]
@@ -118,6 +119,15 @@ def bare_candidates(*, candidates: int, block: int, d: int, z: float) -> Call:
     evaluate(tf.constant(block), tf.constant(block), tf.constant([0, 0]))
     count, block, seeds = tf.constant(candidates), tf.constant(block), itertools.count(1)
     return lambda: evaluate(count, block, tf.constant([next(seeds), 0]))
+
+
+def network_alone(*, candidates: int, block: int, d: int, z: float) -> Call:
+    """Evaluates a(z) in blocks of the same points, without drawing them."""
+    points = tf.random.stateless_normal([block, d], [0, 0])
+    evaluate = loops.network_loop(points, acceptance(problem.make(d, z)))
+    num_blocks = tf.constant(-(-candidates // block))
+    evaluate(tf.constant(1))
+    return lambda: evaluate(num_blocks)
 
 
 @functools.cache

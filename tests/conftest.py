@@ -1,15 +1,18 @@
-"""Fixed seeds, and an option to vary them."""
+"""Fixed seeds and order, and an option to vary them."""
 
 import os
+import pathlib
+import random
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if "PYTEST_XDIST_WORKER" in os.environ:  # then the other cores have their own processes
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.seeding import set_random_seed
-
-# The same examples in each run. `--hypothesis-profile soak` runs more of them, new in each run.
+# The same examples in each run. `varied` has others for each `--hypothesis-seed`, and `soak` has
+# more of them, new in each run.
 settings.register_profile(
     "default",
     derandomize=True,
@@ -19,10 +22,27 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],  # shrinking a failure would take minutes
     suppress_health_check=list(HealthCheck),
 )
+settings.register_profile("varied", settings.get_profile("default"), derandomize=False)
 settings.register_profile(
     "soak", settings.get_profile("default"), derandomize=False, max_examples=1000, print_blob=True
 )
 settings.load_profile("default")
+
+
+TESTS = pathlib.Path(__file__).parent
+# Files that take longest. They come first, so that no process of xdist waits for one at the end.
+LONGEST = [
+    "examples/vae/test_training.py",
+    "test_tutorials.py",
+    "library/test_conformance.py",
+    "library/test_keras_layer.py",
+    "examples/vae/test_distributed.py",
+    "examples/paper/test_runner.py",
+    "library/test_properties.py",
+    "library/test_fit.py",
+    "library/normalizer/test_over_replicas.py",
+    "examples/test_faults.py",
+]
 
 
 def pytest_addoption(parser):
@@ -31,7 +51,7 @@ def pytest_addoption(parser):
         type=int,
         default=0,
         metavar="N",
-        help="offset added to the seeds of all tests (default: 0)",
+        help="offset added to the seeds of all tests, which also shuffles them (default: 0)",
     )
 
 
@@ -41,7 +61,40 @@ def seed(request):
     return 20_190_416 + request.config.getoption("--vary-seed")
 
 
+def _seed_everything(config):
+    # Not at the top: it imports TensorFlow, which the main process of xdist does not need.
+    from tests.seeding import set_random_seed
+
+    set_random_seed(1 + config.getoption("--vary-seed"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Makes the weights in shared fixtures independent of the tests that ran before."""
+    _seed_everything(item.config)
+
+
 @pytest.fixture(autouse=True)
-def _seed_everything(request):
-    """Makes initial weights independent of the tests that ran before."""
-    set_random_seed(1 + request.config.getoption("--vary-seed"))
+def _seed_test(request):
+    """Makes the weights in a test independent of the fixtures that were made for it."""
+    _seed_everything(request.config)
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest then puts tests with the same shared fixture together
+def pytest_collection_modifyitems(config, items):
+    """Puts long files first or, if the seed is varied, shuffles files and tests within files."""
+    files = {TESTS / name: [] for name in LONGEST}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    groups = list(files.values())
+    number = config.getoption("--vary-seed")
+    if number != 0:
+        rng = random.Random(number)  # the same order in all processes of xdist
+        for group in (groups, *groups):
+            rng.shuffle(group)
+    items[:] = [item for group in groups for item in group]
+    if config.pluginmanager.hasplugin("pytest_cov"):
+        # The coverage is that of the library by its own tests. Tracing the others takes time.
+        for item in items:
+            if TESTS / "library" not in item.path.parents:
+                item.add_marker("no_cover")

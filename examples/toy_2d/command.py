@@ -13,7 +13,6 @@ import math
 import os
 import pathlib
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 
@@ -187,11 +186,10 @@ def _fit_all(options, target, budget):
 
 
 def _progress(title, steps):
-    import keras
+    from examples.common.progress import ProgressBar
 
     print(title, flush=True)
-    # Without a terminal, print one line at the end instead of a bar.
-    bar = keras.utils.Progbar(steps, verbose=1 if sys.stdout.isatty() else 2, unit_name="step")
+    bar = ProgressBar(steps, "step", ["loss"])
 
     def report(done, loss):
         if not math.isfinite(loss):

@@ -21,6 +21,7 @@ import tensorflow_probability as tfp
 import tfp_lars
 from examples.common import cores, files, image_grid, machine, revision
 from examples.common.command_line import UserError
+from examples.common.progress import ProgressBar
 from examples.vae import batches, datasets, models, precise_z, priors
 from examples.vae.build import gpu_names, networks_digest
 from examples.vae.config import Config, Evaluation
@@ -81,8 +82,7 @@ def importance_weighted(
         )
 
     rows = []
-    # By default the bar ends with the NLL of the last batch. This shows the mean over all images.
-    bar = keras.utils.Progbar(len(pixels), unit_name="image", stateful_metrics=["nll"])
+    bar = ProgressBar(len(pixels), "image", ["nll"])  # the mean over all images so far
     for batch, x in enumerate(batches.evaluation_batches(pixels, IMAGES_PER_BATCH)):
         parts = np.float64(chunks(x, tf.constant(seed + 7919 * batch)))  # [chunks, 2 + priors, b]
         means = parts[:, :2].sum(0) / num_samples

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from examples.common.command_line import UserError
+from examples.common.progress import ProgressBar
 from examples.vae import batches, checkpoints, datasets, models, priors
 from examples.vae.build import MOST_STEPS_PER_CALL, build, on_gpu, take_weights
 from examples.vae.config import Config
@@ -71,9 +72,8 @@ class Progress(keras.callbacks.Callback):
         super().__init__()
         self.start = start
         self.every = 1 if sys.stdout.isatty() else every
-        self.bar = keras.utils.Progbar(
-            steps, unit_name="step", stateful_metrics=["elbo", "kl", "recons", "z", "attempts"]
-        )
+        names = ("elbo", "kl", "recons", "z", "attempts")
+        self.bar = ProgressBar(steps, "step", names, every=every)
         self.bar.update(start)
 
     def on_train_batch_end(self, batch, logs=None):

@@ -364,6 +364,8 @@ def test_contenders_in_tensorflow_do_what_they_are_called():
     assert candidates == 50
     bare = with_tensorflow.bare_candidates(candidates=candidates, block=16, **small)
     assert bare()[1] == 50
+    alone = with_tensorflow.network_alone(candidates=50, block=16, **small)()
+    assert 0.0 < alone < 64.0  # a(z) of four blocks
     assert with_tensorflow.estimate(num_samples=100, **small)().num_samples == 100
 
 
@@ -513,10 +515,11 @@ def test_normalizer_case_compares_speed_at_the_same_error(monkeypatch):
 
     monkeypatch.setattr(normalizer, "Arena", FakeArena)
     result = normalizer.run(Settings("tiny", threads=1, show=lambda line: None))
-    bare, glasflow, pairs = result.outcomes
+    bare, glasflow, pairs, pairs_and_glasflow = result.outcomes
     assert bare.value.median == 1.0
-    assert "not installed" in glasflow.absent
     np.testing.assert_allclose(pairs.value.median, 6.0)
+    for outcome in (glasflow, pairs_and_glasflow):
+        assert "not installed" in outcome.absent
 
 
 def test_held_out_log_likelihood_is_that_of_the_library():

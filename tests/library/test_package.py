@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import tokenize
-import venv
 import zipfile
 
 import keras
@@ -265,20 +264,19 @@ def test_wheel_holds_the_library_alone_and_works_where_it_is_installed(tmp_path)
     assert {n.split("/")[0].split("-")[0] for n in names} == {"tfp_lars"}
     assert "tfp_lars/py.typed" in names
 
-    # A new environment that uses the dependencies of this one, but not its tfp_lars.
-    env = tmp_path / "env"
-    venv.create(env, with_pip=True)
-    python = env / "bin" / "python"
-    subprocess.run([python, *pip, "install", "--no-deps", wheel], check=True)
-    (installed,) = env.glob("lib/python*/site-packages")
-    (installed / "dependencies.pth").write_text(f"{pathlib.Path(np.__file__).parent.parent}\n")
+    # A folder that comes before the packages of this environment, and so before its tfp_lars.
+    installed = tmp_path / "installed"
+    subprocess.run(
+        [sys.executable, *pip, "install", "--no-deps", "--target", installed, wheel], check=True
+    )
     code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r});"
         "import tfp_lars, tensorflow_probability as tfp; d = tfp.distributions;"
         "x = tfp_lars.Resampled(d.Normal(0., 1.), tfp_lars.AcceptanceNetwork()).sample(3, seed=1);"
         "print(tfp_lars.__file__, x.shape)"
     )
     run = subprocess.run(
-        [python, "-I", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
     )
     assert str(installed) in run.stdout
     assert "(3,)" in run.stdout

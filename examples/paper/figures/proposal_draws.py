@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 import tfp_lars
+from examples.common.progress import ProgressBar
 
 
 class ProposalDraws:
@@ -59,7 +59,7 @@ class ProposalDraws:
           num_draws: Total number of draws. The last array may be shorter than `chunk_size`.
           progress: Whether to show a progress bar.
         """
-        bar = keras.utils.Progbar(num_draws, unit_name="draw") if progress else None
+        bar = ProgressBar(num_draws, "draw") if progress else None
         for start in range(0, num_draws, self.chunk_size):
             stop = min(num_draws, start + self.chunk_size)
             piece = self._log_accept(tf.constant(start // self.chunk_size)).numpy()

@@ -1,16 +1,17 @@
 """The comparison of training recipes."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
 
 from examples.common.command_line import UserError
-from examples.vae import search
+from examples.vae import datasets, search
 from examples.vae.config import Config
 from examples.vae.schedule import Schedule
 
-SMALL = ("--dataset", "mnist5k", "--prior", "lars", "--steps", "50", "--images", "20")
+SMALL = ("--dataset", "mnist5k", "--prior", "lars", "--steps", "10", "--images", "20")
 EVALUATION = ("--iwae-samples", "5", "--z-samples", "1000")
 
 
@@ -40,6 +41,7 @@ def test_cosine_decay_has_the_same_rise_and_peak():
 def test_finished_trainings_are_kept(capsys, tmp_path, monkeypatch):
     recipes = ("--recipe", "the short recipe", "T fixed")
     arguments = [*SMALL, *EVALUATION, "--out", str(tmp_path)]
+    monkeypatch.setattr(datasets, "load", functools.cache(datasets.load))  # takes seconds
     search.main([*arguments, *recipes])
     first = capsys.readouterr().out
     assert "| recipe | LARS |" in first
