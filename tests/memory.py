@@ -3,6 +3,10 @@
 Calls `sample` and `log_prob` with shapes that all differ, and makes, uses and drops distributions.
 Prints the resident memory and the number of graphs on the way. The exit code is 1 if the number of
 graphs grows, or if the memory of the last half grows by more than `MOST_GROWTH`.
+
+TensorFlow keeps a kernel for each new name of a variable. Keras numbers the names of its layers, so
+each network leaves memory behind until `keras.backend.clear_session()` drops the kernels, with or
+without a distribution around it. The first lines compare both.
 """
 
 import argparse
@@ -10,6 +14,7 @@ import gc
 import pathlib
 import sys
 
+import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -20,6 +25,7 @@ from tfp_lars import AcceptanceNetwork, MovingAverage, Resampled
 tfd = tfp.distributions
 
 NUM_LOOKS = 10
+NUM_COMPARED = 100
 MOST_GROWTH = 20.0  # MB in the last half of the calls or distributions
 
 
@@ -79,9 +85,31 @@ def watch(count, step, show=None, num_looks=NUM_LOOKS):
 
 
 def use_new(i):
-    """Makes two distributions, uses and drops them."""
+    """Makes two distributions, evaluates and drops them. Each fifth of them also samples."""
     for dist in distributions().values():
-        use(dist, i % 30)
+        if i % 5 == 0:
+            use(dist, i % 30)
+        else:
+            dist.log_prob(tf.zeros([i % 7 + 1, *dist.event_shape]))
+    if i % 20 == 19:
+        keras.backend.clear_session()
+
+
+def use_new_network(i):
+    """Makes a network, calls and drops it."""
+    AcceptanceNetwork((8,))(tf.zeros([i % 7 + 1, 2]))
+
+
+def use_new_with_network(i):
+    """Makes a distribution with a network, evaluates and drops it."""
+    dist = distributions()["network, moving average"]
+    dist.log_prob(tf.zeros([i % 7 + 1, 2]))
+
+
+COMPARISONS = {
+    "networks alone": use_new_network,
+    "distributions with a network, without `clear_session`": use_new_with_network,
+}
 
 
 def cases():
@@ -102,6 +130,11 @@ def main(arguments=None):
     )
     options = parser.parse_args(arguments)
     failed = False
+    for name, step in COMPARISONS.items() if options.distributions else ():
+        _, megabytes = watch(NUM_COMPARED, step)
+        print(
+            f"{name}, made and dropped: {2e3 * megabytes / NUM_COMPARED:+.0f} kB each", flush=True
+        )
     for name, step in cases():
         count = options.distributions // 2 if step is use_new else options.calls
         if not count:

@@ -137,7 +137,7 @@ def _is_transformed_gaussian(proposal: tfd.Distribution) -> bool:
 
 def _draws_by_transforming(proposal: tfd.Distribution) -> bool:
     plain = _compat.TransformedDistribution
-    if not isinstance(proposal, plain) or type(proposal)._sample_n is not plain._sample_n:
+    if not isinstance(proposal, plain) or type(proposal)._call_sample_n is not plain._call_sample_n:
         return False
     # The bijector's parameters may add batch members. These need independent draws.
     base = proposal.distribution.batch_shape

@@ -126,6 +126,15 @@ def test_a_number_of_samples_is_not_taken_for_log_z():
         ValueError, match=r"`estimate` is log Z.*10000.*freeze\(num_samples=10000\)"
     ):
         make().freeze(10**4)
+    with pytest.raises(ValueError, match=r"`estimate` is log Z.*freeze\(num_samples=1\)"):
+        make().freeze(1)
+
+
+@pytest.mark.parametrize("log_z", [-0.5, [-0.5]])
+def test_one_log_z_serves_all_members_also_after_slicing(log_z):
+    dist = Resampled(tfd.Normal([0.0, 1.0, 2.0], 1.0), tf.sigmoid, normalizer=log_z)
+    np.testing.assert_array_equal(dist.log_normalizer.numpy().tolist(), [-0.5, -0.5, -0.5])
+    np.testing.assert_array_equal(dist[1:].log_normalizer.numpy().tolist(), [-0.5, -0.5])
 
 
 # Nested distributions.

@@ -108,8 +108,12 @@ HOSTILE_NETWORKS = {
         named("keras.layers", "StringLookup", {"vocabulary": "/etc/hostname"})
     ),
     "function of a module": lambda: with_activation(function("trap_module", "run")),
+    "function with the name of an activation": lambda: with_activation(
+        function("trap_module", "relu")
+    ),
     "function of Keras": lambda: with_activation(function("keras.models", "load_model")),
     "builtin": lambda: with_activation(function("builtins", "eval")),
+    "helper of Keras": lambda: with_activation(function("keras.activations", "deserialize")),
     "nested initializer": lambda: dense(kernel_initializer=named("trap_module", "Trap")),
     "nested bias": lambda: dense(bias_regularizer={"a": [named("trap_module", "Trap")]}),
     "type specification": lambda: named(

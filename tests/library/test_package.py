@@ -107,7 +107,7 @@ LAYERS = {
 # Private attributes that a file reads of objects that it does not define. `_compat` may read any.
 FOREIGN = {
     "_proposal_checks": {"_experimental_tangent_space"},  # TFP's hook, which has no public name
-    "_proposal_draws": {"_sample_n"},  # shows whether a subclass draws in its own way
+    "_proposal_draws": {"_call_sample_n"},  # shows whether a subclass draws in its own way
     "_run_sampler": {"_replace"},  # public in named tuples
     "_saved_estimate": {"_fields"},  # likewise
 }

@@ -47,6 +47,7 @@ def test_extreme_bits_give_finite_numbers(monkeypatch):
 
 PROPOSALS = {
     "normal": lambda: tfd.Normal([0.0, 3.0], [1.0, 0.5]),
+    "shifted": lambda: tfd.Normal(3.0, 1.0),
     "diagonal": lambda: tfd.MultivariateNormalDiag([1.0, -1.0], [0.5, -2.0]),
     "independent": lambda: tfd.Independent(tfd.Normal([0.0, 3.0], [1.0, 0.5]), 1),
     "sample": lambda: tfd.Sample(tfd.Normal(2.0, 0.1), [3]),
@@ -103,9 +104,17 @@ class Shifted(tfd.Normal):
         return 7.0 + 0.0 * super()._sample_n(n, seed)
 
 
+class Sevens(tfd.TransformedDistribution):
+    """TFP calls this method instead of `_sample_n` for transformed distributions."""
+
+    def _call_sample_n(self, sample_shape, seed, **kwargs):
+        return tf.fill(tf.reshape(sample_shape, [-1]), 7.0)
+
+
 def test_subclasses_draw_in_their_own_way(seed):
     for proposal in (
         Shifted(0.0, 1.0),
+        Sevens(tfd.Normal(0.0, 1.0), tfb.Exp()),
         tfd.TransformedDistribution(Shifted(0.0, 1.0), tfb.Shift(0.0)),
     ):
         np.testing.assert_array_equal(

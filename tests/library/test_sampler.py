@@ -156,6 +156,14 @@ def test_blocks_follow_the_acceptance_rate(rate, seed, n=200):
     assert int(proposal.calls) < 12 + used / 16_384
 
 
+def test_blocks_follow_the_slowest_member(seed, n=200):
+    """The first member is done after 200 of about 10,000 candidates."""
+    proposal = CountingNormal([0.0, 0.0])
+    dist = Resampled(proposal, lambda x: tf.fill(tf.shape(x), 1.0) * [1.0, 0.02], T=None)
+    dist.sample(n, seed=seed)
+    assert int(proposal.calls) < 12
+
+
 def test_block_is_what_the_missing_draws_need():
     def size(missing, candidates, drawn, T=0, numbers=1):
         return int(sampler.block_size(*map(tf.constant, (missing, candidates, drawn, T, numbers))))
@@ -263,6 +271,15 @@ def test_tiny_probabilities_are_accepted_at_their_own_rate(seed):
     )
     # In 8e7 trials 8e-5 hits are expected. With float32 there would be 9.
     assert hits == 0
+
+
+def test_a_uniform_number_of_zero_stands_for_half_of_the_spacing(monkeypatch):
+    """It would accept every a(z) above 0, however small."""
+    zeros = lambda shape, seed, dtype: tf.zeros(shape, dtype)  # noqa: E731
+    monkeypatch.setattr(tf.random, "stateless_uniform", zeros)
+    log_accept = tf.math.log(tf.constant([[1.0], [2.0**-52], [2.0**-54], [0.0]], tf.float64))
+    _, attempts, _ = sampler.decide(log_accept, tf.zeros([1], tf.int32), 0, tf.constant([1, 2]))
+    np.testing.assert_array_equal(attempts[:, 0], [1, 1, 1, 2])
 
 
 @pytest.mark.parametrize("make_seed", [lambda s: s, lambda s: tf.constant([s, 7])])
@@ -373,6 +390,20 @@ def test_no_tape_records_a_draw(make_tape, in_graph, seed):
     first, second = tf.function(gradient)() if in_graph else gradient()
     mean = np.mean(dist.sample(20, seed=seed))
     np.testing.assert_allclose([first, second], [4.0 * mean, 2.0 * mean], rtol=1e-5)
+
+
+def test_symbolic_gradients_stop_at_a_draw():
+    """`tf.gradients` follows the graph, which no tape can stop."""
+
+    @tf.function
+    def gradients(loc):
+        dist = Resampled(tfd.Normal(loc, 1.0), tf.sigmoid, T=2, normalizer=-0.7)
+        found.extend(tf.gradients(dist.sample(4, seed=1), loc))
+        return loc
+
+    found = []
+    gradients(tf.constant(0.0))
+    assert found == [None]
 
 
 def test_forward_accumulators_ignore_a_draw(seed):

@@ -211,6 +211,8 @@ def test_estimate_is_loaded_with_all_its_fields(name, tmp_path):
     for loaded in (load(tmp_path / "dist"), layer.distribution):
         assert_same_values(loaded.estimate, frozen.estimate)
         assert repr(loaded.estimate) == repr(frozen.estimate)
+        for field in ("log_z", "stderr", "effective_samples"):
+            assert isinstance(getattr(loaded.estimate, field), np.float64)
         for level in (0.5, 0.95):
             assert_same_values(loaded.estimate.interval(level), frozen.estimate.interval(level))
     # The estimate can be continued.

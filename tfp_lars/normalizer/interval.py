@@ -129,8 +129,11 @@ def _log_f_quantile(per_x: np.ndarray, per_y: np.ndarray, deviations: float) -> 
     """
     a, b = 1.0 - per_x, 1.0 - per_y
     square = a**2 * per_y + b**2 * per_x - deviations**2 * per_x * per_y
-    cube_root = (a * b + deviations * np.sqrt(square)) / (b**2 - deviations**2 * per_y)
-    return 3.0 * np.log(np.maximum(cube_root, 0.0))
+    divisor = b**2 - deviations**2 * per_y
+    cube_root = np.maximum(a * b + deviations * np.sqrt(square), 0.0) / divisor
+    # Few draws and a high level: the quantile is beyond all numbers that the formula can give.
+    beyond = np.inf if deviations > 0.0 else 0.0
+    return 3.0 * np.log(np.where((square >= 0.0) & (divisor > 0.0), cube_root, beyond))
 
 
 def normal_width(level: float) -> float:

@@ -145,6 +145,15 @@ def test_users_reflection_is_used_and_checked(seed):
         estimate_log_normalizer(dist, 1000, antithetic="yes")
 
 
+def test_rotation_is_no_reflection():
+    """It keeps the density, but its second application is not the identity."""
+    dist = Resampled(tfd.MultivariateNormalDiag([0.0, 0.0]), lambda z: tf.sigmoid(z[..., 0]))
+    with pytest.raises(ValueError, match="`reflect_fn`.*that point back to z"):
+        estimate_log_normalizer(
+            dist, 100, antithetic=True, reflect_fn=lambda z: tf.stack([-z[..., 1], z[..., 0]], -1)
+        )
+
+
 def test_pairs_are_continued_as_pairs(seed):
     dist = Resampled(tfd.Uniform(), tf.square)
     part = estimate_log_normalizer(dist, 1000, antithetic=True, seed=seed, batch_size=500)

@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import signal
+import types
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from tfp_lars import (
     _seeds,
     estimate_log_normalizer,
 )
+from tfp_lars.normalizer import monte_carlo
+from tfp_lars.normalizer.run import Run
 
 tfd = tfp.distributions
 
@@ -137,11 +140,13 @@ def test_ctrl_c_returns_what_is_there_and_it_can_be_continued(seed):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_before_the_first_result_is_not_hidden(seed):
+@pytest.mark.parametrize("batch", [1, 2])
+def test_ctrl_c_before_the_first_result_is_not_hidden(batch, seed):
+    """In the fingerprint, and in the first of two batches of the first chunk."""
     accept_fn = Interrupting(batch=0)
     dist = Resampled(tfd.Uniform(), accept_fn)
     estimate_log_normalizer(dist, 100, batch_size=10, seed=seed)
-    accept_fn.batch = 1
+    accept_fn.batch = batch
     with pytest.raises(KeyboardInterrupt):
         estimate_log_normalizer(dist, 100, batch_size=10, seed=seed)
 
@@ -156,6 +161,8 @@ def test_a_result_is_continued_with_new_draws_also_after_pickling(seed):
     # The same seed again does not repeat the draws.
     again = estimate_log_normalizer(dist, 2000, batch_size=500, seed=seed, continue_from=part)
     np.testing.assert_allclose(again.log_z, whole.log_z, rtol=1e-12)
+    other = estimate_log_normalizer(dist, 2000, batch_size=500, seed=seed + 1, continue_from=part)
+    assert abs(other.log_z - whole.log_z) > 1e-6
 
 
 def test_a_result_that_has_reached_the_target_is_returned_as_it_is(seed):
@@ -227,11 +234,66 @@ def test_interval_of_a_result_needs_only_its_error():
         estimate.interval(95)
 
 
+def test_interval_of_pairs_is_that_of_their_number():
+    values = {"effective_samples": np.array(40.0)}
+    pairs = LogNormalizer(-1.0, 0.1, 100, "monte_carlo", num_values=50, **values)
+    expected = LogNormalizer(-1.0, 0.1, 50, "monte_carlo", **values)
+    np.testing.assert_array_equal(pairs.interval(), expected.interval())
+
+
+def test_interval_of_replicates_is_that_of_student():
+    """At most 0, since Z is a probability."""
+    estimate = LogNormalizer(-0.01, 0.02, 10**4, "importance", degrees_of_freedom=31)
+    lower, upper = estimate.interval(0.95)
+    np.testing.assert_allclose(lower, -0.01 - 0.02 * stats.t.ppf(0.975, 31), rtol=1e-3)
+    assert upper == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "largest"),
+    [
+        (np.linspace(0.2, 0.4, 1000), "error"),
+        (np.linspace(0.2, 0.4, 100_000), "upper"),
+        (np.array([0.0, 1.0]), "lower"),
+    ],
+)
+def test_target_is_compared_with_the_largest_error(values, largest):
+    """The standard error with four further draws at each end of [0, 1], or that of the interval."""
+    n, mean = len(values), values.mean()
+    effective = values.sum() ** 2 / np.sum(values**2)
+    estimate = LogNormalizer(
+        np.log(mean), 0.0, n, "monte_carlo", num_values=n, effective_samples=effective
+    )
+    more = np.concatenate([values, np.repeat([0.0, 1.0], 4)])
+    lower, upper = estimate.interval(0.95)
+    errors = {
+        "error": more.std() / np.sqrt(n) / mean,
+        "lower": (np.log(mean) - lower) / stats.norm.ppf(0.975),
+        "upper": (upper - np.log(mean)) / stats.norm.ppf(0.975),
+    }
+    assert max(errors, key=errors.get) == largest
+    error = monte_carlo.MonteCarlo(lambda *_: []).error(estimate)
+    np.testing.assert_allclose(error, errors[largest], rtol=1e-9)
+
+
+def test_numbers_of_draws_are_rounded_to_whole_pairs_and_replicates():
+    method = types.SimpleNamespace(num_replicates=4, draws_per_value=2)
+    run = Run(method, 7, None)
+    assert [run.round_up(n) for n in (1, 8, 9)] == [8, 8, 16]
+
+
+def test_default_batch_size_limits_the_memory():
+    """At most 2**23 numbers, but 16 draws."""
+    sizes = [monte_carlo.default_batch_size(n) for n in (0, 1, 2**13, 2**30)]
+    assert sizes == [8192, 8192, 1024, 16]
+
+
 def test_never_accepting_is_a_bound():
     dist = Resampled(tfd.Normal(0.0, 1.0), tf.zeros_like, T=None)
     estimate = estimate_log_normalizer(dist, 1000, seed=0)
     assert estimate.log_z == -np.inf
     assert estimate.stderr == np.inf
+    assert estimate.effective_samples == 0.0
     lower, upper = estimate.interval()
     assert lower == -np.inf
     np.testing.assert_allclose(upper, np.log(-np.log(0.05) / 1000), rtol=1e-12)

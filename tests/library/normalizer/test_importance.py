@@ -12,7 +12,7 @@ from scipy import special, stats
 from tests.bounds import normal_bound
 from tests.library.normalizer.problem import make
 from tests.library.normalizer.test_coverage import assert_covers
-from tfp_lars import Resampled, estimate_log_normalizer, proposals
+from tfp_lars import LogNormalizer, Resampled, estimate_log_normalizer, proposals
 from tfp_lars.normalizer import gaussian_mixture, importance, importance_fit
 from tfp_lars.normalizer.run import Run, State
 
@@ -104,13 +104,34 @@ def test_a_missed_mode_is_reported(seed):
     state = make_state(sampling, seed)
     agreeing = sampling.result(state)
     assert agreeing.warning is None
-    # The same run, with the weights of the second mode lost.
-    lost = tuple(
-        (weights._replace(total=0.5 * weights.total), plain) for weights, plain in state.sums
-    )
-    result = sampling.result(State(state.seed, state.num_samples, 1, lost, state.seed))
-    assert "plain Monte Carlo over 32000 draws" in result.warning
-    assert "may miss a part" in result.warning
+    assert agreeing.degrees_of_freedom == 31
+    # The same run, with the weights of the second mode lost, or counted twice.
+    for factor in (0.5, 1.5):
+        sums = tuple((w._replace(total=factor * w.total), plain) for w, plain in state.sums)
+        result = sampling.result(State(state.seed, state.num_samples, 1, sums, state.seed))
+        assert "plain Monte Carlo over 32000 draws" in result.warning
+        assert "may miss a part" in result.warning
+    # 200 effective draws are enough, but not of 320,000.
+    factor = agreeing.effective_samples / 200
+    sums = tuple((w._replace(squares=factor * w.squares), plain) for w, plain in state.sums)
+    result = sampling.result(State(state.seed, state.num_samples, 1, sums, state.seed))
+    assert "the effective sample size is only 200 of 320000" in result.warning
+
+
+def test_error_of_replicates_is_that_of_their_mean():
+    means = np.array([0.2, 0.25, 0.22, 0.3])
+    stderr = importance.replicate_stderr(np.log(means.mean()), list(np.log(means)))
+    np.testing.assert_allclose(stderr, stats.sem(means) / means.mean(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("stderr", [0.05, 0.2])
+def test_target_is_compared_with_the_larger_error(stderr):
+    """100 effective of 1,000 draws: the error from all weights is sqrt(1/100 - 1/1000)."""
+    normal = tfd.Normal(0.0, 1.0)
+    sampling = importance.ImportanceSampling(normal, tf.math.log_sigmoid, normal)
+    estimate = LogNormalizer(-1.0, stderr, 1000, "importance", effective_samples=100.0)
+    expected = max(stderr, np.sqrt(1 / 100 - 1 / 1000) / 0.85)
+    np.testing.assert_allclose(sampling.error(estimate), expected, rtol=1e-12)
 
 
 def make_state(sampling, seed, batch_size=10_000):
@@ -209,6 +230,27 @@ def test_wrong_importance_distributions_are_named(q, message):
         importance_estimate(dist, importance_distribution=q)
 
 
+def test_an_importance_distribution_beyond_the_proposal_has_another_support():
+    dist = Resampled(tfd.Gamma(2.0, 1.0), lambda z: tf.exp(-z))
+    with pytest.raises(ValueError, match="another support"):
+        importance_estimate(dist, importance_distribution=tfd.Normal(2.0, 1.0))
+
+
+def test_an_accepted_region_that_is_never_reached_is_reported(seed):
+    """All draws of all rounds have a(z) = 0."""
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.cast(z > 50.0, tf.float32), T=None)
+    with pytest.warns(UserWarning, match="did not reach the accepted region"):
+        estimate = importance_estimate(dist, 3200, seed=seed)
+    assert estimate.log_z == -np.inf
+
+
+def test_parts_of_mixture_draws_are_independent(seed):
+    same = tfd.Poisson(30.0)
+    z, log_weight = importance_fit.mixture_draws(same, same, 40, 20, tf.constant([seed, 1]))
+    assert np.any(z[:20] != z[20:])
+    np.testing.assert_allclose(log_weight, 0.0, atol=1e-12)
+
+
 def test_arguments_of_the_other_method_are_refused():
     dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
     q = tfd.Normal(0.0, 1.0)
@@ -275,6 +317,26 @@ def test_em_finds_two_weighted_clusters():
     np.testing.assert_allclose(fitted.means[order], [[-3, -3], [4, 4]], atol=0.1)
     variances = np.einsum("kij,kij->ki", fitted.scales, fitted.scales)[order]
     np.testing.assert_allclose(variances, [[0.25, 0.25], [1, 1]], rtol=0.1)
+
+
+def test_fit_follows_units_and_correlations():
+    rng = np.random.default_rng(0)
+    factor = np.array([[1.0, 0.0], [8.0, 6.0]])
+    x = rng.normal(size=(8000, 2)) @ factor.T
+    fitted = gaussian_mixture.fit(x, np.full(8000, 1 / 8000), 1, rng)
+    np.testing.assert_allclose(fitted.scales[0] @ fitted.scales[0].T, np.cov(x.T), rtol=0.01)
+
+
+def test_fit_to_few_points_ignores_the_noise_of_correlations():
+    """400 independent points in 30 dimensions. The largest correlation of the sample is 0.14."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 30))
+    fitted = gaussian_mixture.fit(x, np.full(400, 1 / 400), 1, rng)
+    covariance = fitted.scales[0] @ fitted.scales[0].T
+    deviations = np.sqrt(np.diag(covariance))
+    correlations = covariance / deviations / deviations[:, None] - np.eye(30)
+    assert np.max(np.abs(correlations)) < 0.05
+    assert np.max(np.abs(np.corrcoef(x.T) - np.eye(30))) > 0.1
 
 
 def test_next_power_leaves_enough_effective_draws():

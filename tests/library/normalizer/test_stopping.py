@@ -9,6 +9,7 @@ def test_next_look_is_where_the_error_will_be_below_the_target():
     """Errors fall with the square root. 10 % more samples make a second look rare."""
     assert stopping.next_look(1000, 0.02, 0.01, 10**6) == 4400
     assert stopping.next_look(1000, 0.0100001, 0.01, 10**6) > 1000
+    assert stopping.next_look(1, 0.0100001, 0.01, 10**6) == 2
 
 
 def test_next_look_after_a_poor_prediction_is_not_far():
