@@ -247,7 +247,8 @@ def test_two_real_runs_make_a_table(two_real_runs):
     assert "it leaves the rest. **Holds**" in text
     assert "not run" not in text
     for run in states:
-        assert "100/100" in (two_real_runs.runs_dir / run.name / runner.LOG_FILE).read_text()
+        log = two_real_runs.runs_dir / run.name / runner.LOG_FILE
+        assert "step 100 of 100" in log.read_text()
 
 
 PAUSED = """
