@@ -12,6 +12,7 @@ import tf_keras
 
 import tfp_lars
 from tfp_lars import AcceptanceNetwork, MovingAverage, Resampled, _fit_samples, fit, proposals
+from tfp_lars._fit_training import Recipe, Trainer
 
 tfb = tfp.bijectors
 tfd = tfp.distributions
@@ -324,6 +325,30 @@ def test_log_densities_of_a_function_are_passed_on():
     assert result.gain > 0.1
     # Other distributions have no use for them.
     fit(tfd.MultivariateNormalDiag(tf.Variable([1.0, 1.0])), draw, **FEW)
+
+
+def test_flows_train_at_a_smaller_rate():
+    rates = [Recipe.of(100, 1000, 100, d, flow).learning_rate for d in (1, 4) for flow in (0, 1)]
+    np.testing.assert_allclose(rates, [0.03, 0.003, 0.015, 0.003])
+
+
+def test_mean_over_batches_leaves_out_those_that_are_skipped():
+    normal = tfd.Normal(tf.Variable(0.0), 1.0)
+    trainer = Trainer(normal, normal.trainable_variables, keras.optimizers.SGD(0.0))
+    batches = np.array([[0.0, 1.0], [np.nan, 1.0]], np.float32)
+    expected = np.mean(normal.log_prob(batches[0]))
+    np.testing.assert_allclose(trainer((batches,)), expected, rtol=1e-6)
+    assert trainer.num_skipped == 1
+
+
+def test_each_epoch_has_all_samples_in_another_order():
+    scalar = tf.TensorShape([])
+    samples = np.arange(100, dtype=np.float32)
+    rng = np.random.default_rng(0)
+    sampled = _fit_samples.read(samples, scalar, scalar, tf.float32, 10, 0.1, rng)
+    first, second = (sampled.take(9)[0].ravel() for _ in range(2))
+    np.testing.assert_array_equal(np.sort(first), np.sort(second))
+    assert np.any(first != second)
 
 
 def test_few_samples_are_one_batch(capsys):

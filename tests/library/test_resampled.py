@@ -286,6 +286,16 @@ def test_target_joins_the_estimate_through_tfp_wrappers():
     assert value.shape == [3]
 
 
+def test_target_passes_no_gradient_to_its_density():
+    """Only a(z) in the reweighted sample has a gradient, as in the paper."""
+    dist = Resampled(tfd.Normal(0.0, 1.0), gentle)
+    target = tf.constant([-1.0, -0.5])
+    with tf.GradientTape() as tape:
+        tape.watch(target)
+        value = tf.reduce_sum(dist.log_prob([0.1, 0.7], target_log_prob=target))
+    assert tape.gradient(value, target) is None
+
+
 def test_dist_built_inside_a_graph_takes_an_average_from_outside():
     average = MovingAverage(16)
     loc = tf.Variable(0.5)

@@ -39,6 +39,8 @@ def test_density_is_zero_outside_the_support(T, graph, normalizer):
     log_prob, *gradients = function(tf.fill([4], -2.0))  # no point inside
     assert np.all(np.isneginf(log_prob))
     assert all(np.all(np.isfinite(g)) for g in gradients)
+    # The density is 0 for any a(z).
+    assert all(np.all(g == 0.0) for g in gradients)
 
 
 @pytest.mark.parametrize("target", [-0.3, -np.inf])

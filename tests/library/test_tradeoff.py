@@ -56,6 +56,9 @@ def test_frozen_distribution_keeps_its_estimate():
 def test_points_outside_the_support_have_density_zero():
     tradeoff = truncation_tradeoff(linear(normalizer=-0.7), [0.5, 2.0], (1, 5))
     assert np.all(np.isneginf(tradeoff.log_likelihood))
+    root = Resampled(tfd.Uniform(), tf.sqrt, normalizer=-0.4)  # NaN below 0
+    tradeoff = truncation_tradeoff(root, [0.5, -1.0], (1, 5))
+    assert np.all(np.isneginf(tradeoff.log_likelihood))
 
 
 def test_nested_average_is_frozen():

@@ -407,6 +407,17 @@ def test_weights_that_belong_to_a_model_are_left_to_it():
     assert ids(listed.variables) == ids([*prior.variables, *decoder.variables])
 
 
+def test_noise_of_the_decoder_is_independent_of_the_latents(seed):
+    """x = z + noise has a variance of 2, or 4 with the same numbers. Its error is 0.02."""
+
+    def normal(loc):
+        return tfd.Independent(tfd.Normal(loc, 1.0), 1)
+
+    marginal = proposals.vae_marginal(normal(tf.zeros(2)), lambda x: normal(0.5 * x), normal)
+    x = marginal.sample(20_000, seed=seed)
+    np.testing.assert_allclose(np.var(x, axis=0), 2.0, atol=0.2)
+
+
 def test_continuous_outputs_are_reparameterized():
     scale = tf.Variable(1.5)
     prior = tfd.MultivariateNormalDiag(tf.zeros(2))
