@@ -80,6 +80,15 @@ def _seed_test(request):
     _seed_everything(request.config)
 
 
+@pytest.fixture(autouse=True)
+def _no_determinism_afterwards():
+    """Undoes what the trainings of the examples enable for the whole process."""
+    yield
+    from tensorflow.python.framework import config
+
+    config.disable_op_determinism()
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest then puts tests with the same shared fixture together
 def pytest_collection_modifyitems(config, items):
     """Puts long files first or, if the seed is varied, shuffles files and tests within files."""

@@ -6,6 +6,8 @@ import types
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.python.framework import config as tf_config
 
 from examples.common import revision
 from tests import conftest, repeat
@@ -32,6 +34,12 @@ def test_shared_fixtures_have_the_seed(shared, request):
 
 def test_shared_fixtures_use_up_no_numbers_of_a_test(shared, request):
     np.testing.assert_array_equal(numbers(), numbers_of_the_seed(request))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_determinism_ends_with_the_test_that_enabled_it(number):
+    assert not tf_config.is_op_determinism_enabled()
+    tf.config.experimental.enable_op_determinism()
 
 
 def in_order(number, sizes):
