@@ -73,7 +73,7 @@ def _order(steps: int = 10_000) -> Table:
 
 
 def _outputs() -> Table:
-    """Why resampled outputs do better here than in the paper."""
+    """Whether resampled outputs beat a resampled prior depends on the length of training."""
     kinds = {
         "standard": ("standard", "vae"),
         "resampled prior": ("lars", "vae"),
