@@ -39,7 +39,7 @@ __all__ = [
 
 Call = Callable[[], object]
 
-_BLOCKS = (1024, 2048, 4096, 8192, 16384)
+_BLOCKS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
 _WARM_UP = 100  # draws; the graph takes the number of draws as a tensor
 
 
@@ -155,7 +155,8 @@ def empty_function(*, batch: int, d: int) -> Call:
 def estimate(*, num_samples: int, d: int, z: float, antithetic: bool | None = None) -> Call:
     """Estimates Z from `num_samples` proposals."""
     dist = resampled(problem.make(d, z))
-    tfp_lars.estimate_log_normalizer(dist, _WARM_UP, seed=0, antithetic=antithetic)
+    # The pilot for antithetic pairs runs only for many draws.
+    tfp_lars.estimate_log_normalizer(dist, num_samples, seed=0, antithetic=antithetic)
     seeds = itertools.count(1)
     return lambda: tfp_lars.estimate_log_normalizer(
         dist, num_samples, seed=next(seeds), antithetic=antithetic
