@@ -79,8 +79,21 @@ RECIPES: Mapping[str, Change] = {
     "twice the peak rate": _rate(factor=2.0),
     "half of the KL warm-up": _warm_up(0.5),
     "twice the KL warm-up": _warm_up(2.0),
+    "batches of 64, twice the steps": _replace(),
+    "batches of 256, half of the steps": _replace(),
     "the paper's recipe": _paper,
 }
+BATCH_SIZES: Mapping[str, int] = {
+    "batches of 64, twice the steps": 64,
+    "batches of 256, half of the steps": 256,
+}
+
+
+def configuration(config: Config, recipe: str) -> Config:
+    """Returns the configuration for a recipe. Each recipe trains on the same number of images."""
+    batch_size = BATCH_SIZES.get(recipe, config.batch_size)
+    steps = config.steps * config.batch_size // batch_size
+    return dataclasses.replace(config, batch_size=batch_size, steps=steps)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -132,9 +145,8 @@ def _compare(args: argparse.Namespace, images) -> None:
 
 def _result(args, images, recipe: str, prior: str) -> float:
     """Returns the validation NLL of a training, from the output directory if it is there."""
-    config = Config(
-        args.dataset, "vae", PriorConfig(prior), steps=args.steps, seed=args.seed, schedule="short"
-    )
+    settings = {"steps": args.steps, "seed": args.seed, "schedule": "short"}
+    config = configuration(Config(args.dataset, "vae", PriorConfig(prior), **settings), recipe)
     evaluation = {name: getattr(args, name) for name in ("images", "iwae_samples", "z_samples")}
     wanted = {"recipe": recipe, "data": images.digest, **config.identity(), **evaluation}
     path = args.out / f"{recipe.replace(' ', '-')}-{config.name}-{args.steps}-s{args.seed}.json"

@@ -19,6 +19,9 @@ def test_each_recipe_changes_one_thing():
     config = Config("mnist", steps=10_000, schedule="short")
     short = Schedule.of(config)
     for name, change in search.RECIPES.items():
+        if name in search.BATCH_SIZES:
+            continue
+        assert search.configuration(config, name) == config
         changed = change(config, short)
         different = [
             field.name
@@ -29,6 +32,17 @@ def test_each_recipe_changes_one_thing():
         same_rate = np.allclose([short.rate(s) for s in steps], [changed.rate(s) for s in steps])
         count = len(different) + (not same_rate)
         assert count == {"the short recipe": 0, "the paper's recipe": 7}.get(name, 1), name
+
+
+@pytest.mark.parametrize(("name", "batch_size"), search.BATCH_SIZES.items())
+def test_batches_of_another_size_have_the_same_number_of_images(name, batch_size):
+    config = Config("mnist", steps=10_000, schedule="short")
+    found = search.configuration(config, name)
+    assert found.batch_size == batch_size != config.batch_size
+    assert found.batch_size * found.steps == config.batch_size * config.steps
+    assert dataclasses.replace(found, batch_size=config.batch_size, steps=config.steps) == config
+    schedule = Schedule.of(found)
+    assert search.RECIPES[name](found, schedule) == schedule
 
 
 def test_cosine_decay_has_the_same_rise_and_peak():
