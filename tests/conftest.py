@@ -102,8 +102,3 @@ def pytest_collection_modifyitems(config, items):
         for group in (groups, *groups):
             rng.shuffle(group)
     items[:] = [item for group in groups for item in group]
-    if config.pluginmanager.hasplugin("pytest_cov"):
-        # The coverage is that of the library by its own tests. Tracing the others takes time.
-        for item in items:
-            if TESTS / "library" not in item.path.parents:
-                item.add_marker("no_cover")
