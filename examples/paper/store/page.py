@@ -115,7 +115,11 @@ def readme_table(store: Store) -> str:
 
 def _nll(results: Results, run: Run) -> str:
     found = results.estimate(run, "nll")
-    return results.why_missing(run) if found is None else shown(found, METRICS["nll"].digits)
+    if found is None:
+        return results.why_missing(run)
+    num_seeds = len(results.by_seed(run))
+    note = f" ({num_seeds} seeds)" if num_seeds > 1 else ""
+    return shown(found, METRICS["nll"].digits) + note
 
 
 def render_readme(store: Store, readme: str) -> str:
