@@ -23,7 +23,7 @@ def run(settings: Settings) -> CaseResult:
             "here. Independent draws: the same with antithetic=False. Bare candidates: one "
             "`tf.function` draws proposals with the library's normal random numbers, then "
             "evaluates and sums a(z), in the fastest block size. glasflow: "
-            "`estimate_normalisation_constant` in batches of 10,000. a(z) alone: the same network "
+            "`estimate_normalisation_constant` in batches of 20,000. a(z) alone: the same network "
             "on given points. Speed per unit of variance compares times for the same error of Z.",
         ],
     )
@@ -44,7 +44,11 @@ def run(settings: Settings) -> CaseResult:
             num_calls=1,
         )
         result.timings.extend(times.timings())
-        for ours, name, bound in ((SINGLE, BARE, 0.9), (OURS, GLASFLOW, 2.0)):
+        for ours, name, bound in (
+            (SINGLE, BARE, 0.9),
+            (SINGLE, GLASFLOW, 2.0),
+            (OURS, GLASFLOW, 2.0),
+        ):
             goal = Goal(f"speed of {ours} over {name}", at_least=bound)
             result.outcomes.append(times.ratio(goal, name, ours))
         for name, bound in ((BARE, 1.5), (GLASFLOW, 2.0)):

@@ -67,6 +67,10 @@ def _paper(config, schedule):
     return Schedule.of(dataclasses.replace(config, schedule="paper"))
 
 
+BATCH_SIZES: Mapping[str, int] = {
+    "batches of 64, twice the steps": 64,
+    "batches of 256, half of the steps": 256,
+}
 RECIPES: Mapping[str, Change] = {
     "the short recipe": _replace(),
     "one draw of the latents": _replace(num_draws=1),
@@ -79,13 +83,8 @@ RECIPES: Mapping[str, Change] = {
     "twice the peak rate": _rate(factor=2.0),
     "half of the KL warm-up": _warm_up(0.5),
     "twice the KL warm-up": _warm_up(2.0),
-    "batches of 64, twice the steps": _replace(),
-    "batches of 256, half of the steps": _replace(),
+    **dict.fromkeys(BATCH_SIZES, _replace()),
     "the paper's recipe": _paper,
-}
-BATCH_SIZES: Mapping[str, int] = {
-    "batches of 64, twice the steps": 64,
-    "batches of 256, half of the steps": 256,
 }
 
 

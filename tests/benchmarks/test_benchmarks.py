@@ -515,10 +515,11 @@ def test_normalizer_case_compares_speed_at_the_same_error(monkeypatch):
 
     monkeypatch.setattr(normalizer, "Arena", FakeArena)
     result = normalizer.run(Settings("tiny", threads=1, show=lambda line: None))
-    bare, glasflow, equal_error, equal_error_and_glasflow = result.outcomes
+    bare, *glasflow, equal_error, equal_error_and_glasflow = result.outcomes
     assert bare.value.median == 1.0
     np.testing.assert_allclose(equal_error.value.median, 6.0)
-    for outcome in (glasflow, equal_error_and_glasflow):
+    assert len(glasflow) == 2  # independent draws, and the default
+    for outcome in (*glasflow, equal_error_and_glasflow):
         assert "not installed" in outcome.absent
 
 
