@@ -7,6 +7,8 @@ numbers at a time.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -96,10 +98,11 @@ def standard_normal(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType = tf.floa
         dtype=integer,
         alg="philox",
     )
-    # The integers are symmetric around 0. Small ones become the tails and are exact as floats. In
-    # float32 the largest draw is 6.66.
     x, y = tf.unstack(tf.cast(bits, dtype), axis=0)
-    radius = tf.sqrt(-2.0 * tf.math.log((tf.abs(x) + 0.5) * 2.0 ** (1 - num_bits)))
+    # The radius is sqrt(-2 log u), with u = |x + 1/2| / 2**(num_bits - 1). Small integers become
+    # the tails and are exact as floats. In float32 the largest draw is 6.66.
+    inverse_square = 4.0 ** (num_bits - 1) / tf.math.squared_difference(x, -0.5)  # u**-2
+    radius = tf.sqrt(tf.math.log(inverse_square))
     angle = y * (np.pi * 2.0 ** (1 - num_bits))
     z = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=0)
     return tf.reshape(z[:size], shape)
@@ -170,11 +173,18 @@ def _with_leading_shape(z, lead, static_shape):
 
 def _is_always_standard(proposal: tfd.Distribution) -> bool:
     """Whether the proposal is N(0, 1) now and cannot change."""
-    if any(isinstance(p, (tf.Variable, tf.Module)) for p in proposal.parameters.values()):
-        return False
-    return _all_equal(proposal.stddev(), 1.0) and _all_equal(proposal.mean(), 0.0)
+    scale = "scale" if type(proposal) is tfd.Normal else "scale_diag"
+    return _is_constant(proposal.parameters["loc"], 0.0) and _is_constant(
+        proposal.parameters[scale], 1.0
+    )
 
 
-def _all_equal(tensor: tf.Tensor, value: float) -> bool:
-    static = tf.get_static_value(tensor)
-    return static is not None and bool(np.all(static == value))
+def _is_constant(parameter: Any, value: float) -> bool:
+    """Whether a parameter is known to have this value, in eager mode and in graphs.
+
+    `mean()` and `stddev()` of the proposal do not show this: in graphs their values are unknown.
+    """
+    if parameter is None:  # TFP's defaults are those of the standard normal
+        return True
+    static = tf.get_static_value(parameter)  # `None` for variables and symbolic tensors
+    return isinstance(static, (float, np.ndarray, np.generic)) and bool(np.all(static == value))

@@ -1,5 +1,6 @@
 """Box-Muller normal numbers: their distribution, and that of every proposal."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -156,6 +157,36 @@ def test_eager_and_graph_have_the_same_gradient_of_z_at_the_standard_normal(seed
     # E[a'] / E[a] is 0.207 / 0.5. With 1,024 draws the error is below 0.05.
     assert abs(float(eager) - (0.5 - 0.414)) < 0.1
     assert abs(float(tf.function(gradient)()) - float(eager)) < 0.1
+
+
+def _multiplications(draw):
+    graph = tf.function(draw).get_concrete_function().graph
+    return sum(op.type == "Mul" for op in graph.get_operations())
+
+
+@pytest.mark.parametrize(
+    ("proposal", "scaled"),
+    [
+        (tfd.Normal(0.0, 1.0), False),
+        (tfd.Normal(tf.zeros([2]), np.float32(1.0)), False),
+        (tfd.MultivariateNormalDiag(tf.zeros([3])), False),
+        (proposals.standard_normal(3), False),
+        (tfd.Independent(tfd.Normal(tf.zeros([3]), tf.ones([3])), 1), False),
+        (tfd.Normal(0.0, 2.0), True),
+        (tfd.Normal(tf.zeros([2]), tf.constant([1.0, 2.0])), True),
+        (tfd.Normal(1.0, 1.0), True),
+        (tfd.Normal(tf.Variable(0.0), 1.0), True),
+        (tfd.Normal(keras.Variable(0.0), 1.0), True),
+        (tfd.Normal(0.0, tfp.util.DeferredTensor(tf.Variable(1.0), tf.identity)), True),
+    ],
+)
+def test_graphs_scale_no_draws_of_a_standard_normal(proposal, scaled):
+    """Scaling by 1 would be another pass over all draws."""
+    seed = tf.constant([1, 2])
+    shape = [5, *proposal.batch_shape, *proposal.event_shape]
+    plain = _multiplications(lambda: _proposal_draws.standard_normal(shape, seed))
+    found = _multiplications(lambda: _proposal_draws.sample(proposal, 5, seed))
+    assert (found > plain) == scaled
 
 
 def test_draws_follow_a_variable_that_was_standard_when_they_were_traced(seed):

@@ -145,5 +145,5 @@ def _add_values(sums: Sums, log_values: tf.Tensor) -> Sums:
         sums.count + tf.cast(tf.shape(log_values)[0], tf.float64),
         largest,
         sums.total * shrink + tf.reduce_sum(values, axis=0),
-        sums.squares * shrink**2 + tf.reduce_sum(values**2, axis=0),
+        sums.squares * shrink**2 + tf.reduce_sum(tf.square(values), axis=0),
     )

@@ -45,6 +45,10 @@ OPTIONAL_FIELDS = frozenset({"z_method", "z_warning"})  # which older entries do
 CONFIG_FIELDS = frozenset({field.name for field in dataclasses.fields(Config)} - {"base"})
 # Settings that may differ between two evaluations of the same weights.
 NOT_IDENTITY = frozenset({"checkpoint_every", "evaluation"})
+# Where and when a run was made. A repeated run with the same numbers may differ in these.
+CIRCUMSTANCES = frozenset(
+    {"evaluation_seconds", "machine", "revision", "training_seconds", "versions"}
+)
 
 
 class NotAddedError(UserError):
@@ -128,9 +132,9 @@ class Entry:
                 )
 
     def difference(self, other: Entry) -> str:
-        """Returns what differs between two entries in words; empty if nothing does."""
+        """Returns in words what differs between two entries; empty if only circumstances do."""
         mine, others = ({**e.metrics, **e.metrics["config"]} for e in (self, other))
-        names = sorted((mine.keys() | others.keys()) - {"config"})
+        names = sorted((mine.keys() | others.keys()) - {"config"} - CIRCUMSTANCES)
         different = [n for n in names if mine.get(n) != others.get(n)]
         for name in PER_IMAGE:
             if not np.array_equal(self.hundredths[name], other.hundredths[name]):

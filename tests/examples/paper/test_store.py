@@ -114,6 +114,16 @@ def test_adding_the_same_run_again_changes_nothing(store, root, made, capsys):
     assert capsys.readouterr().out.count(": stored before as ") == 3
 
 
+def test_a_repeated_run_with_the_same_numbers_is_not_refused(store, root, made, capsys):
+    """It took another time, with another revision of the code."""
+    before = content(store)
+    path = made.runs_dir / LARS.name / "metrics.json"
+    change(path, training_seconds=1.0, evaluation_seconds=2.0, revision="another")
+    command.main(["--root", str(root), "add", str(made.out)])
+    assert content(store) == before
+    assert capsys.readouterr().out.count(": stored before as ") == 3
+
+
 def test_a_single_run_can_be_added(root, made, capsys):
     command.main(["--root", str(root), "add", str(made.runs_dir / LARS.name)])
     assert capsys.readouterr().out == "mnist-vae-lars: added as mnist-vae-lars-30000-s0\n"
