@@ -324,7 +324,7 @@ class Resampled(tfd.Distribution):
         >>> dist = Resampled(tfd.Uniform(), lambda z: z, T=100)  # Z = 1/2
         >>> frozen = dist.freeze(num_samples=10**5, seed=0)
         >>> frozen.estimate
-        LogNormalizer(log_z=-0.6970 ± 0.0018, Z=0.4981, num_samples=100000, method='monte_carlo')
+        LogNormalizer(log_z=-0.6948 ± 0.0018, Z=0.4992, num_samples=100000, method='monte_carlo')
 
         Args:
           estimate: A `LogNormalizer`, or log Z as a number or tensor. By default log Z is

@@ -285,7 +285,7 @@ def test_numbers_of_draws_are_rounded_to_whole_pairs_and_replicates():
 def test_default_batch_size_limits_the_memory():
     """At most 2**22 numbers, but 16 draws."""
     sizes = [monte_carlo.default_batch_size(n) for n in (0, 1, 2**13, 2**30)]
-    assert sizes == [16384, 16384, 512, 16]
+    assert sizes == [32768, 32768, 512, 16]
 
 
 def test_never_accepting_is_a_bound():
