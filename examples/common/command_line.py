@@ -173,18 +173,28 @@ def import_tensorflow() -> None:
         return
     # 3, because cuInit logs a missing GPU as an error of level 2. Errors that matter to a command
     # are also raised as exceptions.
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # TensorFlow respects the level only after its logging is initialized. Lines before that must
-    # be filtered here.
-    with _filtered_stderr(_startup_line(level)):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with early_log_filtered():
         import tensorflow  # noqa: F401
 
 
-def _startup_line(level: str) -> re.Pattern:
-    """Returns a pattern that matches lines of TensorFlow's log below a level."""
+@contextlib.contextmanager
+def early_log_filtered() -> Iterator[None]:
+    """Drops lines of TensorFlow's log below `TF_CPP_MIN_LOG_LEVEL`.
+
+    TensorFlow respects the level only after its logging is initialized. TensorFlow 2.18 does not
+    initialize it on import. Other lines on stderr are printed at the end.
+    """
+    pattern = _startup_line(os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0"))
+    with contextlib.nullcontext() if pattern is None else _filtered_stderr(pattern):
+        yield
+
+
+def _startup_line(level: str) -> re.Pattern | None:
+    """Returns a pattern of the lines of TensorFlow's log below a level, `None` if none are."""
     below = "IWEF"[: int(level)] if level.isdigit() else ""
     if not below:
-        return re.compile(r"(?!)")
+        return None
     return re.compile(
         rf"[{below}]\d{{4}} |\d{{4}}-\d\d-\d\d [\d:.]+: [{below}] "
         "|WARNING: All log messages before absl::InitializeLog|To enable the following instructions"

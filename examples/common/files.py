@@ -82,16 +82,18 @@ def load_json(path: pathlib.Path) -> dict:
 def load_numbers(path: pathlib.Path) -> np.ndarray:
     """Returns the floating-point numbers in a `.npy` file, shape `[N]`."""
     with path.open("rb") as file:
+        if np.lib.format.read_magic(file) != (1, 0):  # others are for long headers
+            raise ValueError("it has another version of the format than a list of floats")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        # NumPy 1.26 reads a negative size as "all that follows".
+        if len(shape) != 1 or shape[0] < 0 or not np.issubdtype(dtype, np.floating):
+            raise ValueError(f"it holds {dtype} of shape {shape}, expected a list of floats")
+        file.seek(0)
         try:
             # Unlike `np.load`, this reads neither archives nor pickles.
-            values = np.lib.format.read_array(file, allow_pickle=False)
+            return np.lib.format.read_array(file, allow_pickle=False)
         except (MemoryError, OverflowError):
             raise ValueError("it claims more numbers than fit into memory") from None
-    if values.ndim != 1 or not np.issubdtype(values.dtype, np.floating):
-        raise ValueError(
-            f"it holds {values.dtype} of shape {values.shape}, expected a list of floats"
-        )
-    return values
 
 
 def read_json(path: pathlib.Path) -> dict:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from examples.common.command_line import UserError
+from examples.common.command_line import UserError, early_log_filtered
 from examples.common.variables import tf_variable
 from examples.vae import batches, cluster, datasets, models
 from examples.vae.config import Config
@@ -48,7 +48,8 @@ def make(name: str) -> tf.distribute.Strategy:
         `multi_worker` for the workers of `TF_CONFIG`.
     """
     if name == cluster.MULTI_WORKER:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with early_log_filtered():
+            return tf.distribute.MultiWorkerMirroredStrategy()
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 

@@ -117,8 +117,7 @@ def test_checkpoints_outside_of_the_run_are_neither_read_nor_deleted(kind, tmp_p
 
     class Model:
         variables = (tf.Variable(1.0),)
-        optimizer = tf.Module()
-        optimizer.variables = ()
+        optimizer = types.SimpleNamespace(variables=())
 
     outside = tmp_path / "other" / "ckpt-1"
     tf.train.Checkpoint(state=[tf.Variable(7.0)]).write(str(outside))

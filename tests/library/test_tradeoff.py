@@ -95,7 +95,13 @@ def test_labels_of_the_plot_are_inside_the_axes():
         box = text.get_window_extent()
         assert inside.x0 < box.x0 and box.x1 < inside.x1
         assert inside.y0 < box.y0 and box.y1 < inside.y1
-    assert [label.get_text() for label in axis.get_xticklabels()][1] == "1"
+    # Plain numbers. Matplotlib also makes ticks outside the axes, more or fewer in each release.
+    ticks = {
+        round(tick.get_loc(), 9): tick.label1.get_text()
+        for tick in (*axis.xaxis.get_major_ticks(), *axis.xaxis.get_minor_ticks())
+    }
+    low, high = axis.get_xlim()
+    assert {x: text for x, text in ticks.items() if low < x < high} == {0.9: "", 1: "1", 2: "2"}
 
 
 @pytest.mark.parametrize(

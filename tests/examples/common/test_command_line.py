@@ -136,6 +136,22 @@ def test_other_lines_and_a_failing_import_are_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("level", "end", "shown"),
+    [("3", "pass", "other\n"), ("0", "os._exit(0)", "I0000 00:00:17.5 1 a.cc:1] on\nother\n")],
+)
+def test_early_log_is_filtered_by_its_level(level, end, shown):
+    """At level 0 nothing is held back, not even until a sudden end."""
+    code = (
+        "import os\n"
+        "from examples.common import command_line\n"
+        "with command_line.early_log_filtered():\n"
+        "    os.write(2, b'I0000 00:00:17.5 1 a.cc:1] on\\nother\\n')\n"
+        f"    {end}\n"
+    )
+    assert python("-c", code, TF_CPP_MIN_LOG_LEVEL=level).stderr == shown
+
+
+@pytest.mark.parametrize(
     ("arguments", "package"),
     [
         (["examples.vae.train", "--dataset", "mnist5k", "--out", "x"], "matplotlib"),
