@@ -28,8 +28,16 @@ Terms = Mapping[str, tf.Tensor]
 PIXELS = 28 * 28
 
 
+# Nothing determines the scale of a latent whose prior is learned as well. Dimensions that the
+# decoder does not use yet can grow until they overflow. Other latents stay far from this limit.
+MOST_LOG_SCALE = 10.0
+
+
 class NormalHead(layers.Layer):
-    """A diagonal Normal whose mean and log standard deviation are linear in the input."""
+    """A diagonal Normal whose mean and log standard deviation are linear in the input.
+
+    The log standard deviation is clipped at `MOST_LOG_SCALE`.
+    """
 
     def __init__(self, d: int, **kwargs):
         super().__init__(**kwargs)
@@ -40,7 +48,8 @@ class NormalHead(layers.Layer):
 
     def distribution(self, h: tf.Tensor) -> tfd.Distribution:
         loc, log_scale = tf.split(apply(self, h), 2, axis=-1)
-        return tfd.Independent(tfd.Normal(loc, tf.exp(log_scale)), 1)
+        scale = tf.exp(tf.minimum(log_scale, MOST_LOG_SCALE))
+        return tfd.Independent(tfd.Normal(loc, scale), 1)
 
 
 def mlp(*units: int) -> keras.Sequential:

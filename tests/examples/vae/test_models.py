@@ -115,6 +115,19 @@ def test_hidden_layers_are_tanh_and_convolutions_relu():
     assert kinds == {"convolution": {"relu", "linear"}, "dense": {"tanh", "linear"}}
 
 
+def test_the_scale_of_latents_is_limited_and_otherwise_exact():
+    """Without a limit the density of these latents would not be finite."""
+    head = models.NormalHead(3)
+    head.build([None, 1])
+    log_scale = [-50.0, 2.5, 90.0]
+    head.dense.build([None, 1])
+    head.dense.set_weights([np.float32([[1.0, 2.0, 3.0, *log_scale]]), np.zeros(6, np.float32)])
+    q = head.distribution(tf.ones([2, 1]))
+    scale = np.exp(np.float32([-50.0, 2.5, models.MOST_LOG_SCALE]))
+    np.testing.assert_allclose(q.distribution.scale, [scale, scale], rtol=1e-6)
+    np.testing.assert_array_equal(q.distribution.loc, [[1.0, 2.0, 3.0]] * 2)
+
+
 def test_vamp_prior_is_the_mixture_of_posteriors_at_its_pseudo_inputs():
     model = build("vae", "vamp", num_latents=3)
     prior = model.prior
