@@ -8,6 +8,7 @@ heads, for its mean and its log standard deviation.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,28 +29,28 @@ Terms = Mapping[str, tf.Tensor]
 PIXELS = 28 * 28
 
 
-# Nothing determines the scale of a latent whose prior is learned as well. Dimensions that the
-# decoder does not use yet can grow until they overflow. Other latents stay far from this limit.
-MOST_LOG_SCALE = 10.0
-
-
 class NormalHead(layers.Layer):
     """A diagonal Normal whose mean and log standard deviation are linear in the input.
 
-    The log standard deviation is clipped at `MOST_LOG_SCALE`.
+    Args:
+      d: Number of dimensions.
+      most_scale: Largest standard deviation; `None` for no limit.
+      **kwargs: Passed to `keras.layers.Layer`.
     """
 
-    def __init__(self, d: int, **kwargs):
+    def __init__(self, d: int, most_scale: float | None = None, **kwargs):
         super().__init__(**kwargs)
         self.dense = layers.Dense(2 * d)
+        self.most_scale = most_scale
 
     def call(self, h):
         return self.dense(h)
 
     def distribution(self, h: tf.Tensor) -> tfd.Distribution:
         loc, log_scale = tf.split(apply(self, h), 2, axis=-1)
-        scale = tf.exp(tf.minimum(log_scale, MOST_LOG_SCALE))
-        return tfd.Independent(tfd.Normal(loc, scale), 1)
+        if self.most_scale is not None:
+            log_scale = tf.minimum(log_scale, math.log(self.most_scale))
+        return tfd.Independent(tfd.Normal(loc, tf.exp(log_scale)), 1)
 
 
 def mlp(*units: int) -> keras.Sequential:
@@ -404,9 +405,11 @@ class HVAE(LatentVariableModel):
         self.build_image_networks()
         self.head_2 = NormalHead(d)
         self.encoder_1 = mlp(300)
-        self.head_1 = NormalHead(d)
+        # The prior of z1 is learned, so nothing else determines the unit of z1. Without a limit,
+        # its dimensions grow by many orders of magnitude during the KL warm-up.
+        self.head_1 = NormalHead(d, most_scale=1.0)
         self.prior_1 = mlp(300, 300)
-        self.prior_head_1 = NormalHead(d)
+        self.prior_head_1 = NormalHead(d, most_scale=1.0)
 
     def build_image_networks(self):
         """Builds the networks that differ between MLPs and CNNs."""

@@ -115,17 +115,23 @@ def test_hidden_layers_are_tanh_and_convolutions_relu():
     assert kinds == {"convolution": {"relu", "linear"}, "dense": {"tanh", "linear"}}
 
 
-def test_the_scale_of_latents_is_limited_and_otherwise_exact():
-    """Without a limit the density of these latents would not be finite."""
-    head = models.NormalHead(3)
-    head.build([None, 1])
-    log_scale = [-50.0, 2.5, 90.0]
+@pytest.mark.parametrize(("limit", "largest"), [(None, 9.0), (2.0, np.log(2.0))])
+def test_the_scale_of_a_normal_can_be_limited(limit, largest):
+    head = models.NormalHead(3, limit)
     head.dense.build([None, 1])
+    log_scale = [-50.0, 0.5, 9.0]
     head.dense.set_weights([np.float32([[1.0, 2.0, 3.0, *log_scale]]), np.zeros(6, np.float32)])
-    q = head.distribution(tf.ones([2, 1]))
-    scale = np.exp(np.float32([-50.0, 2.5, models.MOST_LOG_SCALE]))
-    np.testing.assert_allclose(q.distribution.scale, [scale, scale], rtol=1e-6)
-    np.testing.assert_array_equal(q.distribution.loc, [[1.0, 2.0, 3.0]] * 2)
+    q = head.distribution(tf.ones([2, 1])).distribution
+    np.testing.assert_allclose(q.scale, [np.exp([-50.0, 0.5, largest])] * 2, rtol=1e-6)
+    np.testing.assert_array_equal(q.loc, [[1.0, 2.0, 3.0]] * 2)
+
+
+def test_the_lower_latent_of_two_has_scales_of_at_most_one():
+    """Nothing else determines its unit, because its prior is learned."""
+    model = building.build(Config("mnist", "hvae", PriorConfig("standard")))
+    for head in (model.head_1, model.prior_head_1):
+        assert head.most_scale == 1.0
+    assert model.head_2.most_scale is None
 
 
 def test_vamp_prior_is_the_mixture_of_posteriors_at_its_pseudo_inputs():
