@@ -8,7 +8,6 @@ heads, for its mean and its log standard deviation.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,23 +33,22 @@ class NormalHead(layers.Layer):
 
     Args:
       d: Number of dimensions.
-      most_scale: Largest standard deviation; `None` for no limit.
+      bounded: Whether the standard deviation is below 1: the sigmoid of a linear function.
       **kwargs: Passed to `keras.layers.Layer`.
     """
 
-    def __init__(self, d: int, most_scale: float | None = None, **kwargs):
+    def __init__(self, d: int, *, bounded: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.dense = layers.Dense(2 * d)
-        self.most_scale = most_scale
+        self.bounded = bounded
 
     def call(self, h):
         return self.dense(h)
 
     def distribution(self, h: tf.Tensor) -> tfd.Distribution:
-        loc, log_scale = tf.split(apply(self, h), 2, axis=-1)
-        if self.most_scale is not None:
-            log_scale = tf.minimum(log_scale, math.log(self.most_scale))
-        return tfd.Independent(tfd.Normal(loc, tf.exp(log_scale)), 1)
+        loc, scale = tf.split(apply(self, h), 2, axis=-1)
+        scale = tf.sigmoid(scale) if self.bounded else tf.exp(scale)
+        return tfd.Independent(tfd.Normal(loc, scale), 1)
 
 
 def mlp(*units: int) -> keras.Sequential:
@@ -405,11 +403,11 @@ class HVAE(LatentVariableModel):
         self.build_image_networks()
         self.head_2 = NormalHead(d)
         self.encoder_1 = mlp(300)
-        # The prior of z1 is learned, so nothing else determines the unit of z1. Without a limit,
+        # The prior of z1 is learned, so nothing else determines the unit of z1. Without a bound,
         # its dimensions grow by many orders of magnitude during the KL warm-up.
-        self.head_1 = NormalHead(d, most_scale=1.0)
+        self.head_1 = NormalHead(d, bounded=True)
         self.prior_1 = mlp(300, 300)
-        self.prior_head_1 = NormalHead(d, most_scale=1.0)
+        self.prior_head_1 = NormalHead(d, bounded=True)
 
     def build_image_networks(self):
         """Builds the networks that differ between MLPs and CNNs."""

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import special
 
 import tfp_lars
 from examples.vae import build as building
@@ -115,23 +116,22 @@ def test_hidden_layers_are_tanh_and_convolutions_relu():
     assert kinds == {"convolution": {"relu", "linear"}, "dense": {"tanh", "linear"}}
 
 
-@pytest.mark.parametrize(("limit", "largest"), [(None, 9.0), (2.0, np.log(2.0))])
-def test_the_scale_of_a_normal_can_be_limited(limit, largest):
-    head = models.NormalHead(3, limit)
+@pytest.mark.parametrize(("bounded", "scale_fn"), [(False, np.exp), (True, special.expit)])
+def test_the_standard_deviation_of_a_normal_can_be_bounded(bounded, scale_fn):
+    head = models.NormalHead(3, bounded=bounded)
     head.dense.build([None, 1])
-    log_scale = [-50.0, 0.5, 9.0]
-    head.dense.set_weights([np.float32([[1.0, 2.0, 3.0, *log_scale]]), np.zeros(6, np.float32)])
+    raw = [-50.0, 0.5, 9.0]
+    head.dense.set_weights([np.float32([[1.0, 2.0, 3.0, *raw]]), np.zeros(6, np.float32)])
     q = head.distribution(tf.ones([2, 1])).distribution
-    np.testing.assert_allclose(q.scale, [np.exp([-50.0, 0.5, largest])] * 2, rtol=1e-6)
+    np.testing.assert_allclose(q.scale, [scale_fn(raw)] * 2, rtol=1e-6)
     np.testing.assert_array_equal(q.loc, [[1.0, 2.0, 3.0]] * 2)
 
 
-def test_the_lower_latent_of_two_has_scales_of_at_most_one():
+def test_the_lower_latent_of_two_has_standard_deviations_below_one():
     """Nothing else determines its unit, because its prior is learned."""
     model = building.build(Config("mnist", "hvae", PriorConfig("standard")))
-    for head in (model.head_1, model.prior_head_1):
-        assert head.most_scale == 1.0
-    assert model.head_2.most_scale is None
+    assert model.head_1.bounded and model.prior_head_1.bounded
+    assert not model.head_2.bounded
 
 
 def test_vamp_prior_is_the_mixture_of_posteriors_at_its_pseudo_inputs():
