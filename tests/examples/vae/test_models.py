@@ -127,11 +127,11 @@ def test_the_standard_deviation_of_a_normal_can_be_bounded(bounded, scale_fn):
     np.testing.assert_array_equal(q.loc, [[1.0, 2.0, 3.0]] * 2)
 
 
-def test_the_lower_latent_of_two_has_standard_deviations_below_one():
+def test_the_encoder_of_the_lower_latent_has_standard_deviations_below_one():
     """Nothing else determines its unit, because its prior is learned."""
     model = building.build(Config("mnist", "hvae", PriorConfig("standard")))
-    assert model.head_1.bounded and model.prior_head_1.bounded
-    assert not model.head_2.bounded
+    assert model.head_1.bounded
+    assert not model.prior_head_1.bounded and not model.head_2.bounded
 
 
 def test_vamp_prior_is_the_mixture_of_posteriors_at_its_pseudo_inputs():
