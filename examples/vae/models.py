@@ -404,8 +404,8 @@ class HVAE(LatentVariableModel):
         self.head_2 = NormalHead(d)
         self.encoder_1 = mlp(300)
         # The prior of z1 is learned, so nothing else determines the unit of z1. Without a bound,
-        # its dimensions grow by many orders of magnitude during the KL warm-up. A bounded prior
-        # would make short trainings unstable.
+        # its dimensions grow by many orders of magnitude during the KL warm-up. With a bounded
+        # prior as well, a training of 200 steps was unstable.
         self.head_1 = NormalHead(d, bounded=True)
         self.prior_1 = mlp(300, 300)
         self.prior_head_1 = NormalHead(d)
