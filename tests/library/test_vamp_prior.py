@@ -39,6 +39,66 @@ def test_density_is_the_mean_of_the_posteriors():
     assert prior.batch_shape == []
 
 
+def multivariate(loc, scale):
+    return tfd.MultivariateNormalDiag(loc, scale)
+
+
+def independent(loc, scale):
+    return tfd.Independent(tfd.Normal(loc, scale), 1)
+
+
+@pytest.mark.parametrize("family", [multivariate, independent])
+@pytest.mark.parametrize("shape", [[3], [7, 3], [2, 0, 3], [2, 4, 3]])
+def test_values_and_gradients_of_normal_posteriors_are_those_of_the_mixture(family, shape):
+    """Scales down to 1e-4 and means up to 30, where the terms of the square nearly cancel."""
+    rng = np.random.default_rng(0)
+    loc = tf.constant(rng.normal(scale=10.0, size=[6, 3]), tf.float32)
+    scale = tf.constant(10.0 ** rng.uniform(-4.0, 1.0, size=[6, 3]), tf.float32)
+    prior = proposals.vamp_prior(lambda x: family(loc[: len(x)], scale[: len(x)]), (2,), 6, seed=1)
+    near = loc.numpy()[rng.integers(6, size=shape[:-1])]  # [..., 3]
+    z = tf.constant(near + 1e-4 * rng.normal(size=shape), tf.float32)
+
+    def value_and_gradients(log_prob):
+        with tf.GradientTape() as tape:
+            tape.watch([z, loc, scale])
+            value = log_prob(z)
+        return value, *tape.gradient(value, [z, loc, scale])
+
+    def exact(z):
+        """The same in float64, without an expanded square."""
+        z, m, s = (tf.cast(x, tf.float64) for x in (z, loc, scale))
+        mixture = tfd.MixtureSameFamily(
+            tfd.Categorical(logits=tf.zeros([6], tf.float64)), family(m, s)
+        )
+        return mixture.log_prob(z)
+
+    for actual, expected in zip(
+        value_and_gradients(prior.log_prob), value_and_gradients(exact), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("family", [multivariate, independent])
+def test_posteriors_may_share_their_scale(family):
+    def encode(x):
+        return family(3.0 * x, tf.constant([0.5, 2.0]))
+
+    prior = proposals.vamp_prior(encode, (2,), 4, seed=1)
+    z = np.linspace(-4.0, 4.0, 10, dtype=np.float32).reshape(5, 2)
+    expected = np.log(np.mean(encode(prior.pseudo_inputs).prob(z[:, None]), axis=1))
+    np.testing.assert_allclose(prior.log_prob(z), expected, rtol=1e-5)
+
+
+def test_other_posteriors_are_mixtures_of_their_family():
+    def encode(x):
+        return tfd.Independent(tfd.Laplace(3.0 * x, tf.ones_like(x)), 1)
+
+    prior = proposals.vamp_prior(encode, (2,), 4, seed=1)
+    z = np.linspace(-4.0, 4.0, 10, dtype=np.float32).reshape(5, 2)
+    expected = np.log(np.mean(encode(prior.pseudo_inputs).prob(z[:, None]), axis=1))
+    np.testing.assert_allclose(prior.log_prob(z), expected, rtol=1e-5)
+
+
 def test_draws_follow_the_density(seed, num_samples=20_000):
     prior = make()
     edges = np.linspace(-12.0, 12.0, 2401)

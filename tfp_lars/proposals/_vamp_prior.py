@@ -49,7 +49,9 @@ class VampPrior(UnbatchedDistribution):
 
     def mixture(self) -> tfd.MixtureSameFamily:
         """Returns the prior at the current weights of the encoder."""
-        components = self._encode(self.pseudo_inputs)
+        return self._mixture_of(self._encode(self.pseudo_inputs))
+
+    def _mixture_of(self, components: tfd.Distribution) -> tfd.MixtureSameFamily:
         num_components = self._pseudo_input_logits.shape[0]
         return tfd.MixtureSameFamily(
             tfd.Categorical(logits=tf.zeros([num_components], components.dtype)), components
@@ -60,10 +62,56 @@ class VampPrior(UnbatchedDistribution):
         return {}
 
     def _log_prob(self, z):
-        return self.mixture().log_prob(z)
+        components = self._encode(self.pseudo_inputs)
+        moments = _moments_of_diagonal_normals(components)
+        if moments is None:
+            return self._mixture_of(components).log_prob(z)
+        return _log_mean_of_normal_densities(z, *moments)
 
     def _sample_n(self, n, seed=None):
         return self.mixture().sample(n, seed=seed)
+
+
+def _moments_of_diagonal_normals(
+    components: tfd.Distribution,
+) -> tuple[tf.Tensor, tf.Tensor] | None:
+    """Returns means and standard deviations, `[K, d]`; `None` for other distributions."""
+    is_normal = type(components) is tfd.MultivariateNormalDiag or (
+        type(components) is tfd.Independent and type(components.distribution) is tfd.Normal
+    )
+    if not is_normal or components.event_shape.rank != 1:
+        return None
+    loc, scale = components.mean(), components.stddev()
+    return loc + tf.zeros_like(scale), scale + tf.zeros_like(loc)  # all components may share one
+
+
+def _log_mean_of_normal_densities(z: tf.Tensor, loc: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """Returns the log of the mean over k of `N(z; loc_k, scale_k)`.
+
+    The square `((z - loc) / scale)**2` is expanded, so that the sum over dimensions becomes a
+    matrix product. `tfd.MixtureSameFamily` needs memory for `[..., K, d]` and several times the
+    time.
+
+    Args:
+      z: Shape `[..., d]`.
+      loc: Shape `[K, d]`.
+      scale: Shape `[K, d]`.
+
+    Returns:
+      log_density: Shape `[...]`.
+    """
+    dtype = z.dtype
+    # The terms of the expanded square nearly cancel where `scale` is small.
+    z, loc, scale = (tf.cast(x, tf.float64) for x in (z, loc, scale))
+    precision = scale**-2.0
+    squares = (
+        tf.tensordot(z**2, precision, [[-1], [-1]])
+        - 2.0 * tf.tensordot(z, loc * precision, [[-1], [-1]])
+        + tf.reduce_sum(loc**2 * precision, axis=-1)
+    )  # [..., K]
+    log_volumes = tf.reduce_sum(tf.math.log(scale) + 0.5 * np.log(2.0 * np.pi), axis=-1)  # [K]
+    log_densities = tf.reduce_logsumexp(-0.5 * squares - log_volumes, axis=-1)
+    return tf.cast(log_densities - np.log(loc.shape[0]), dtype)
 
 
 def vamp_prior(
