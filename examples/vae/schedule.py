@@ -1,7 +1,7 @@
 """The training recipe: learning rate, KL warm-up, growth of T, and how latents are drawn.
 
-There are two recipes. Both are the same for every prior, so priors compare fairly. As in the paper,
-the KL warm-up is halved on statically binarized MNIST.
+There are two recipes. Both are the same for every prior, so priors compare fairly. The KL warm-up
+depends on the data set: as in the paper, it is halved on statically binarized MNIST.
 
 *paper* is that of Bauer and Mnih: Adam with a rate of 3e-4, and 1e-4 after a tenth of the steps; a
 fixed T; one draw of the latents for each image. It needs millions of steps.
@@ -28,6 +28,7 @@ import keras
 import tensorflow as tf
 
 from examples.vae.config import Config
+from examples.vae.datasets import DATASETS
 
 
 @keras.saving.register_keras_serializable("tfp_lars_examples")
@@ -131,10 +132,10 @@ def _short(config: Config) -> Schedule:
     steps = config.steps
     # With a shorter warm-up, a flow receives the full KL term before the decoder has learned
     # anything, and does not recover in a short run.
-    warm_up = max(0.1 * steps, min(0.4 * steps, 3000)) * (0.5 if config.stops_early else 1.0)
+    warm_up = max(0.1 * steps, min(0.4 * steps, 3000)) * DATASETS[config.dataset].warm_up_factor
     return Schedule(
         RiseAndFall(peak_rate(steps), min(500, steps // 20), steps),
-        int(warm_up),
+        int(min(warm_up, 0.6 * steps)),
         beta_2=0.99,
         clip_norm=10.0,
         num_draws=2,

@@ -69,8 +69,16 @@ def test_recipe_does_not_depend_on_the_prior_except_for_the_growth_of_t():
     ],
 )
 def test_warm_up_is_long_where_the_budget_is_short(steps, warm_up):
-    for dataset, half in (("mnist", 1), ("static_mnist", 2)):
+    for dataset, half in (("mnist", 1), ("fashion_mnist", 1), ("static_mnist", 2)):
         assert Schedule.of(config(dataset=dataset, steps=steps)).warm_up == warm_up // half
+
+
+@pytest.mark.parametrize(
+    ("steps", "warm_up"),
+    [(5_000, 3_000), (10_000, 6_000), (30_000, 6_000), (200_000, 40_000), (10**6, 10_000)],
+)
+def test_warm_up_is_doubled_on_omniglot_but_not_in_the_papers_recipe(steps, warm_up):
+    assert Schedule.of(config(dataset="omniglot", steps=steps)).warm_up == warm_up
 
 
 def test_warm_up_weights_the_kl_term():
