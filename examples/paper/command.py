@@ -61,6 +61,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--out", type=pathlib.Path, required=True, help="directory for runs, tables and figures")
     add("--jobs", type=command_line.positive, default=1, help="runs at a time")
     add("--seed", type=_seed, default=0, help="seed of the runs; tables show the mean over seeds")
+    add("--only", nargs="+", metavar="RUN", default=(), help="runs to make (default: all)")
     add("--data-dir", help="where the data sets are (default: $TFP_LARS_DATA_DIR)")
     add("--dry-run", action="store_true", help="list the runs and how long they would take")
     add("--as-is", action="store_true", help="render from what is finished, run nothing")
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args.out,
         compare_data=not args.as_is,
         seed=args.seed,
+        only=args.only,
     )
     if args.data_dir is not None:
         os.environ["TFP_LARS_DATA_DIR"] = args.data_dir  # inherited by the child processes

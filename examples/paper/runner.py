@@ -53,6 +53,8 @@ def tasks(study: Study) -> list[Task]:
         found.append(Task(run.name, needs, directory, directory / LOG_FILE, run=run))
     for figure in study.figures:
         needs = tuple(run.at(study.seed).name for run in figure.runs)
+        if study.only and not (needs and set(needs) <= {task.name for task in found}):
+            continue
         name = study.figure_name(figure)
         found.append(Task(name, needs, study.out, study.out / f"{name}.log", figure=figure))
     return found

@@ -7,11 +7,12 @@ import functools
 import pathlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from examples.common import files
+from examples.common.command_line import UserError
 from examples.paper.kinds import Figure, Table
 from examples.paper.presets import Preset
 from examples.paper.run import Run
@@ -32,6 +33,8 @@ class Study:
       compare_data: Whether existing runs must match the data on this machine. If `False`, finished
         runs can be shown on a machine without the data.
       seed: First seed of the runs.
+      only: Names of runs. Other runs are left out, except those that these depend on. Empty for
+        all runs.
     """
 
     tables: Sequence[Table]
@@ -40,6 +43,7 @@ class Study:
     out: pathlib.Path
     compare_data: bool = True
     seed: int = 0
+    only: Collection[str] = ()
 
     @property
     def runs_dir(self) -> pathlib.Path:
@@ -47,11 +51,24 @@ class Study:
 
     @functools.cached_property
     def runs(self) -> list[Run]:
-        """All required runs without duplicates, each after the run that it depends on."""
+        """All required runs without duplicates, each after the run that it depends on.
+
+        Raises:
+          UserError: `only` names a run that is not required.
+        """
         wanted = [
             run.at(self.seed + i) for t in self.tables for i in range(t.num_seeds) for run in t.runs
         ]
         wanted += [run.at(self.seed) for figure in self.figures for run in figure.runs]
+        if self.only:
+            names = {run.name for run in wanted}
+            unknown = sorted(set(self.only) - names)
+            if unknown:
+                raise UserError(
+                    f"unknown run {', '.join(map(repr, unknown))} in --only: the chosen tables and "
+                    f"figures have {', '.join(sorted(names))}."
+                )
+            wanted = [run for run in wanted if run.name in self.only]
         with_bases = [r for run in wanted for r in (run.base, run) if r is not None]
         return list(dict.fromkeys(with_bases))
 

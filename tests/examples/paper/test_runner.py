@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from examples.common import locks
+from examples.common.command_line import UserError
 from examples.paper import runner
 from examples.paper.kinds import Figure
 from examples.paper.study import Study
@@ -189,6 +190,23 @@ def test_figure_is_drawn_once_from_finished_runs(fake_training, tmp_path, capsys
     os.utime(made.runs_dir / JOINT.name / "metrics.json", (later, later))
     assert runner.reproduce(made)
     assert "figure_made: finished in" in capsys.readouterr().out
+
+
+def test_only_the_named_runs_and_those_that_they_need_are_made(fake_training, tmp_path):
+    figures = [Figure("figure_made", "Made up", ("fake_figure",), (JOINT,)), Figure("f", "F", ())]
+    table = study(tmp_path / "out").tables[0]
+
+    def made(*only):
+        return Study([table], figures, TINY, tmp_path / "out", only=only)
+
+    named = made(POST_HOC.name)
+    assert [task.name for task in runner.tasks(named)] == [STANDARD.name, POST_HOC.name]
+    assert runner.reproduce(named)
+    assert "not run" in (tmp_path / "out" / "tiny.md").read_text()
+    assert [task.name for task in runner.tasks(made(JOINT.name))] == [JOINT.name, "figure_made"]
+    assert len(runner.tasks(made())) == 5
+    with pytest.raises(UserError, match=rf"unknown run 'x' in --only: .*{STANDARD.name}"):
+        assert made("x").runs
 
 
 def test_run_of_another_process_is_waited_for(fake_training, tmp_path, capsys, monkeypatch):
