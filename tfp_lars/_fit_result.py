@@ -96,7 +96,7 @@ class FitResult:
         return self.distribution.truncation_weight.numpy()
 
     def plot(self, num_draws: int = 10_000, seed: int = 0) -> Any:
-        """Draws held-out samples, the proposal and the fitted distribution.
+        """Plots held-out samples, the proposal and the fitted distribution.
 
         One and two dimensions are shown as they are. With more dimensions the figure shows those
         pairs of dimensions whose distribution changed most.

@@ -39,10 +39,11 @@ def save(dist: tfd.Distribution, path: str | os.PathLike) -> None:
 
     Args:
       dist: A `Resampled`, or a distribution of TFP. Its parameters are numbers, arrays, variables,
-        distributions and bijectors of TFP, or the proposals of this package. `accept_fn` is a Keras
-        3 network: an `AcceptanceNetwork`, a model of Keras layers, or a class that is registered
-        with `keras.saving.register_keras_serializable`. `Lambda` and other layers that run stored
-        code or read files, functions, and other objects raise an error.
+        distributions and bijectors of TFP, or the proposals of this package except `vamp_prior` and
+        `vae_marginal`, which contain functions. `accept_fn` is a Keras 3 network: an
+        `AcceptanceNetwork`, a model of Keras layers, or a class that is registered with
+        `keras.saving.register_keras_serializable`. `Lambda` and other layers that run stored code
+        or read files, functions, and other objects raise an error.
       path: Path of the file. An existing file is replaced.
     """
     if not isinstance(dist, tfd.Distribution):

@@ -44,7 +44,7 @@ class TruncationTradeoff:
     estimate: LogNormalizer | None
 
     def plot(self) -> Any:
-        """Draws log-likelihood against expected attempts.
+        """Plots log-likelihood against expected attempts.
 
         Returns:
           figure: A `matplotlib.figure.Figure`. Notebooks display it.
@@ -93,8 +93,9 @@ def truncation_tradeoff(
 ) -> TruncationTradeoff:
     """Returns held-out log-likelihood and expected attempts for each truncation.
 
-    A larger `T` lets more draws pass a test. This raises the log-likelihood and the cost of a draw.
-    The acceptance function stays the same, so a(z) and log Z are evaluated once for all `T`.
+    With a larger `T`, more draws pass a test and a draw costs more. The log-likelihood rises if
+    a(z) fits the samples. The acceptance function stays the same, so a(z) and log Z are evaluated
+    once for all `T`.
 
     >>> dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.exp(-4.0 * z**2))
     >>> held_out = tfd.Normal(0.0, 1 / 3).sample(1000, seed=1)  # the target of T = None

@@ -56,7 +56,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         + ", ".join([*TABLES, *MORE_TABLES, *FIGURES, "tables", "figures", "all"]),
     )
     add = parser.add_argument
-    add("names", nargs="+", metavar="TABLE", help="table1 to table9, headline, a figure, or all")
+    add("names", nargs="+", metavar="TABLE", help="tables, figures or groups, see below")
     add("--preset", required=True, choices=PRESETS, help="the budget")
     add("--out", type=pathlib.Path, required=True, help="directory for runs, tables and figures")
     add("--jobs", type=command_line.positive, default=1, help="runs at a time")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from examples.paper.results import METRICS, Estimate, Results, shown
+from examples.paper.results import METRICS, Estimate, Results, number, shown
 from examples.paper.run import Run
 
 
@@ -70,7 +70,9 @@ class Same:
         }
         differ = [pair for pair in pairs.values() if pair[0].value != pair[1].value]
         a, b = (differ or list(pairs.values()))[0]
-        return not differ, f"{METRICS[self.metric].heading} {a.value!r} and {b.value!r}"
+        metric = METRICS[self.metric]
+        same = f"{number(a.value, metric.digits)} in both rows"
+        return not differ, f"{metric.heading} {f'{a.value!r} and {b.value!r}' if differ else same}"
 
 
 @dataclasses.dataclass(frozen=True)

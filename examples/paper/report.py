@@ -162,7 +162,9 @@ def header(preset: Preset, tables: Iterable[Table], results: Results) -> str:
         "mean of the differences on each image, otherwise that over the seeds that both have.",
     ]
     if preset.steps < 10**7:
-        lines[-1] += f" The paper's numbers are for 10,000,000 steps, ours for {preset.steps:,}."
+        lines[-1] += (
+            " The paper's numbers are for 10,000,000 steps, ours for those in the last column."
+        )
     return "\n".join(lines) + "\n"
 
 

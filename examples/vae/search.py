@@ -1,8 +1,8 @@
-"""Compares training recipes on validation images: the short recipe, each with one change.
+"""Compares the short training recipe with variants of it that change one thing.
 
     python -m examples.vae.search --dataset mnist --prior lars real_nvp --out out/search
 
-Prints a table with the NLL of validation images, which are not among the training images. Test
+Prints a table with the NLL of validation images. These are not among the training images. Test
 images are not used. Finished trainings are kept in the output directory, so the same command
 resumes. Each training takes the time of one run of `examples.vae.train`.
 """
@@ -177,4 +177,6 @@ def _validation_nll(config, images, change: Change, evaluation: Mapping) -> floa
 
 
 if __name__ == "__main__":
-    command_line.run(main, interrupted="the same command goes on with the next training")
+    command_line.run(
+        main, interrupted="the same command repeats the interrupted training and does the rest"
+    )

@@ -92,8 +92,8 @@ def estimate_log_normalizer(
         and added to it.
 
     Returns:
-      estimate: A `LogNormalizer`. If too few draws would be accepted to trust its error, its
-        `warning` says so, and `stderr` is large.
+      estimate: A `LogNormalizer`. Its `warning` says if too few draws would be accepted to trust
+        its error, which is then large, or if `target_stderr` was not reached.
     """
     if method not in ("monte_carlo", "importance"):
         raise ValueError(f"`method` must be 'monte_carlo' or 'importance'; got {method!r}.")
@@ -222,6 +222,10 @@ def _estimate(
             raise
     result: Any = estimate  # at least one chunk was drawn
     show(result, True)
+    if target is not None and result.warning is None and method.error(result) > target:
+        return result.with_warning(
+            f"`target_stderr` of {target:g} was not reached: raise `num_samples`"
+        )
     return result
 
 

@@ -25,7 +25,8 @@ class LogNormalizer:
         `None` stands for `num_samples`.
       effective_samples: Effective sample size, `(sum of v)**2 / (sum of v**2)`, of the same shape.
         The values v are these values or, for importance sampling, the weights.
-      degrees_of_freedom: Of the standard error, if it comes from replicates; else `None`.
+      degrees_of_freedom: Degrees of freedom of the standard error, if it comes from replicates;
+        else `None`.
       importance_distribution: What importance sampling drew from; else `None`.
       warning: What is wrong with the estimate, for example too few acceptances; else `None`.
       state: What `estimate_log_normalizer(continue_from=...)` needs. `None` if unknown.

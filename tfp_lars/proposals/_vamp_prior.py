@@ -147,6 +147,7 @@ def vamp_prior(
 
     Returns:
       prior: A `VampPrior`. `prior.trainable_variables` has the pseudo-inputs, not the encoder.
+        `prior.pseudo_inputs` are the pseudo-inputs, and `prior.mixture()` is the mixture.
     """
     if not callable(encode):
         raise TypeError(f"`encode` must be callable; got {encode!r}.")

@@ -204,7 +204,7 @@ def test_same_reconstruction_is_checked_seed_by_seed(tmp_path):
     for seed, recons in ((0, -60.0), (1, -61.0)):
         finish(made, STANDARD.at(seed), recons=recons)
     finish(made, POST_HOC, recons=-60.0)
-    assert "**Holds**: recons 60.0 and 60.0" in verdict(TABLE.findings[1], made)
+    assert "**Holds**: recons 60.00 in both rows" in verdict(TABLE.findings[1], made)
     finish(made, POST_HOC.at(1), recons=-60.0)
     assert "**Does not hold** in 1 of 1: recons 60.0 and 61.0" in verdict(TABLE.findings[1], made)
 

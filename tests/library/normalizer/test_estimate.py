@@ -168,6 +168,7 @@ def test_a_result_is_continued_with_new_draws_also_after_pickling(seed):
 def test_a_result_that_has_reached_the_target_is_returned_as_it_is(seed):
     dist = Resampled(tfd.Uniform(), lambda z: z)
     first = estimate_log_normalizer(dist, 10**6, target_stderr=0.01, antithetic=False, seed=seed)
+    assert first.warning is None
     again = estimate_log_normalizer(dist, 10**6, target_stderr=0.01, continue_from=first)
     assert again.num_samples == first.num_samples
     better = estimate_log_normalizer(dist, 10**6, target_stderr=0.005, continue_from=first)
@@ -319,6 +320,7 @@ def test_what_was_not_seen_does_not_stop_the_estimate(seed):
     """
     estimate = estimate_log_normalizer(rarely_high(2e-5), 10**6, target_stderr=0.05, seed=seed)
     assert estimate.num_samples == 10**6
+    assert estimate.warning == "`target_stderr` of 0.05 was not reached: raise `num_samples`"
     lower, upper = estimate.interval(1.0 - 1e-6)
     assert lower < np.log(2e-5) < upper
 
