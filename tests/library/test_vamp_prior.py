@@ -79,9 +79,11 @@ def test_values_and_gradients_of_normal_posteriors_are_those_of_the_mixture(fami
 
 
 @pytest.mark.parametrize("family", [multivariate, independent])
-def test_posteriors_may_share_their_scale(family):
+@pytest.mark.parametrize("shared", ["loc", "scale"])
+def test_posteriors_may_share_a_parameter(family, shared):
     def encode(x):
-        return family(3.0 * x, tf.constant([0.5, 2.0]))
+        constant = tf.constant([0.5, 2.0])
+        return family(constant, 0.5 + x) if shared == "loc" else family(3.0 * x, constant)
 
     prior = proposals.vamp_prior(encode, (2,), 4, seed=1)
     z = np.linspace(-4.0, 4.0, 10, dtype=np.float32).reshape(5, 2)

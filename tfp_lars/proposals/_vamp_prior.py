@@ -81,8 +81,7 @@ def _moments_of_diagonal_normals(
     )
     if not is_normal or components.event_shape.rank != 1:
         return None
-    loc, scale = components.mean(), components.stddev()
-    return loc + tf.zeros_like(scale), scale + tf.zeros_like(loc)  # all components may share one
+    return components.mean(), components.stddev()
 
 
 def _log_mean_of_normal_densities(z: tf.Tensor, loc: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
