@@ -135,13 +135,23 @@ def tape_is_recording() -> bool:
     return record.could_possibly_record()
 
 
+def inference_mode() -> contextlib.AbstractContextManager[None]:
+    """Runs Keras 3 and tf_keras networks with `training=False`, even inside a training step."""
+    return _with_training(False)
+
+
+def training_mode() -> contextlib.AbstractContextManager[None]:
+    """Runs Keras 3 and tf_keras networks with `training=True`, as a training step of Keras does."""
+    return _with_training(True)
+
+
 @contextlib.contextmanager
-def inference_mode() -> Iterator[None]:
-    """Runs Keras 3 and tf_keras networks with `training=False`, even inside a training step.
+def _with_training(value: bool) -> Iterator[None]:
+    """Sets the default of `training` for all networks.
 
     Both libraries pass `training` on to nested layers through a private call context. An explicit
-    `training=False` would reach only networks that are called directly, not those that a user's
-    function calls.
+    argument would reach only networks that are called directly, not those that a user's function
+    calls.
     """
     from keras.src.backend.common import global_state
     from keras.src.layers.layer import CallContext
@@ -149,10 +159,10 @@ def inference_mode() -> Iterator[None]:
 
     outer = global_state.get_global_attribute("current_call_ctx")
     context = CallContext(entry_layer=None)
-    context.training = False  # pyright: ignore[reportAttributeAccessIssue]
+    context.training = value  # pyright: ignore[reportAttributeAccessIssue]
     global_state.set_global_attribute("current_call_ctx", context)
     enter = base_layer_utils.call_context().enter
-    training: dict[str, Any] = {"training": False}
+    training: dict[str, Any] = {"training": value}
     if "call_context_args" in inspect.signature(enter).parameters:  # since tf_keras 2.20
         training = {"call_context_args": training}
     try:

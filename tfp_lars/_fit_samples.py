@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ _HELD_OUT_OF_STREAM = 10_000  # samples
 _LARGEST_IN_MEMORY = 2**26  # numbers of a data set
 _READ_AT_ONCE = 1024  # elements of a data set
 _PIECE = 2**13  # samples of an array that are copied at once
+_MOST_COINCIDENCES = 10  # training samples that equal held-out ones, in a stream of real numbers
 
 
 @dataclasses.dataclass
@@ -95,7 +97,10 @@ def read(
             if not endless:  # the data set may end soon
                 num_held_out = max(2, min(num_held_out, len(array) // 2))
             parts = _repeated(array, reader, chunks, num_held_out)
-            return _stream(parts, num_held_out, batch_size, rng)
+            sampled = _stream(parts, num_held_out, batch_size, rng)
+            if endless and dtype.is_floating:
+                sampled.parts = _checked_for_repetition(sampled.parts, sampled.held_out)
+            return sampled
     elif callable(samples) and not tf.is_tensor(samples) and not isinstance(samples, tf.Variable):
         parts = _drawn(samples, shape, batch_shape, dtype, rng)
         return _stream(parts, _HELD_OUT_OF_STREAM, batch_size, rng)
@@ -267,7 +272,8 @@ def _repeated(
 ) -> Iterator[Part]:
     """Yields the samples of a data set that does not fit into memory, again and again.
 
-    The held-out samples, the first ones, are yielded once.
+    The held-out samples, the first ones, are yielded once. Later they are known by their values,
+    because a data set may be in another order each time it is read.
 
     Args:
       start: What was read to learn the size.
@@ -275,21 +281,51 @@ def _repeated(
       chunks: Starts to read from the beginning.
       num_held_out: Number of held-out samples.
     """
-    yield (start,)
-    for chunk in reader:
+    first = [start]
+    while sum(map(len, first)) < num_held_out and (chunk := next(reader, None)) is not None:
+        first.append(chunk)
+    held_out = _keys(np.concatenate(first)[:num_held_out])
+    for chunk in itertools.chain(first, reader):
         yield (chunk,)
     while True:
-        num_read = 0
+        num_read = num_kept = 0
+        left = collections.Counter(held_out)  # how often each one is still to be dropped
         for chunk in chunks():
-            kept = chunk[max(0, num_held_out - num_read) :]
             num_read += len(chunk)
-            if len(kept):
-                yield (kept,)
-        if num_read <= num_held_out:
+            keep = np.ones(len(chunk), bool)
+            for i, key in enumerate(_keys(chunk)):
+                if left[key]:
+                    left[key] -= 1
+                    keep[i] = False
+            num_kept += np.count_nonzero(keep)
+            if np.any(keep):
+                yield (chunk[keep],)
+        if not num_kept:
             raise ValueError(
                 f"`samples` is a data set that had {num_read} samples when it was read again, too "
                 "few to train on. Pass a data set that can be read several times, or an array."
             )
+
+
+def _keys(array: np.ndarray) -> list[bytes]:
+    """Returns a key for each row, equal for equal rows."""
+    return [row.tobytes() for row in array]
+
+
+def _checked_for_repetition(parts: Iterator[Part], held_out: np.ndarray) -> Iterator[Part]:
+    """Yields training samples, or raises if held-out samples are among them."""
+    known = set(_keys(held_out))
+    num_known = 0
+    for part in parts:
+        num_known += sum(key in known for key in _keys(part[0]))
+        if num_known >= _MOST_COINCIDENCES:
+            raise ValueError(
+                "`samples` is an infinite data set that repeats its samples, so that held-out "
+                "samples would be trained on. Pass it without `.repeat()`: `fit` reads a data set "
+                "as often as it needs to. If it draws new samples that can be equal, pass a "
+                "function of a seed."
+            )
+        yield part
 
 
 def _drawn(
@@ -319,5 +355,10 @@ def _drawn(
                 f"{z.shape}; expected {expected}. Sum over the dimensions of an event with "
                 "`tfd.Independent`."
             )
+        if not tf.as_dtype(log_prob.dtype).is_floating:
+            raise TypeError(
+                f"`samples` returned log densities of type {log_prob.dtype}; expected real numbers."
+            )
         _check_finite("samples(seed)[1]", log_prob)
-        yield z, log_prob
+        # NumPy computes in float64. A distribution over integers computes in its own type.
+        yield z, log_prob.astype(dtype.as_numpy_dtype) if dtype.is_floating else log_prob

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras
 
+from tfp_lars import _compat
 from tfp_lars._fit_samples import Part
 from tfp_lars.resampled import Resampled
 
@@ -155,7 +156,8 @@ class Trainer:
         kwargs = {}
         if log_prob is not None and isinstance(self._dist, Resampled):
             kwargs["target_log_prob"] = log_prob
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape = tf.GradientTape(watch_accessed_variables=False)
+        with tape, _compat.training_mode():
             tape.watch(self._variables)
             loss = -tf.reduce_mean(self._dist.log_prob(z, **kwargs))
         gradients = tape.gradient(
@@ -165,10 +167,17 @@ class Trainer:
         finite = tf.math.is_finite(loss) & tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(g)) for g in gradients]
         )
-        # A single bad batch must not destroy the weights.
-        gradients = [tf.where(finite, g, tf.zeros_like(g)) for g in gradients]
-        self._optimizer.apply_gradients(list(zip(gradients, self._variables, strict=True)))
+        pairs = list(zip(gradients, self._variables, strict=True))
+        # A single bad batch must not destroy the weights. Gradients of 0 would still change them,
+        # because optimizers remember earlier ones.
+        tf.cond(finite, lambda: _applied(self._optimizer, pairs), lambda: tf.constant(0))
         return tf.cast(-loss, tf.float32), finite
+
+
+def _applied(optimizer: Any, pairs: list[tuple[tf.Tensor, tf.Variable]]) -> tf.Tensor:
+    """Applies gradients. Returns a number, because both branches of `tf.cond` must."""
+    optimizer.apply_gradients(pairs)
+    return tf.constant(0)
 
 
 class Snapshot:

@@ -39,7 +39,8 @@ def fit(
 
     For a `Resampled`, this trains the acceptance network and, on request, the proposal. The main
     use is a better prior for a VAE that is already trained: `samples` are latents of its encoder.
-    For any other TFP distribution, for example a flow alone, it trains all variables.
+    For any other TFP distribution, for example a flow alone, it trains all variables. As in the
+    `fit` of Keras, networks run in training mode during the steps, and in inference mode elsewhere.
 
     Part of the samples is held out. Training stops early if their log-likelihood does not improve,
     and the best weights are restored. Ctrl-C stops the training and returns the result for the best
@@ -58,10 +59,11 @@ def fit(
     Args:
       dist: A `Resampled` with a moving average, or any trainable TFP distribution.
       samples: Samples of the target, shape `[N]` + batch + event: an array, a tensor, or a
-        `tf.data.Dataset` of samples or of batches of them. Or a function that draws fresh ones. It
-        gets a stateless seed, `int32[2]`, and returns any number of samples, preferably at least a
-        batch. If it returns a pair of samples and their log densities, shape `[N]` + batch, these
-        are used as `target_log_prob` of `Resampled.log_prob`.
+        `tf.data.Dataset` of samples or of batches of them, which is read as often as needed and
+        must not have a `.repeat()`. Or a function that draws fresh ones. It gets a stateless seed,
+        `int32[2]`, and returns any number of samples, preferably at least a batch. If it returns a
+        pair of samples and their log densities, shape `[N]` + batch, these are used as
+        `target_log_prob` of `Resampled.log_prob`.
       num_steps: Number of training steps. By default 30 epochs, but at least 1,000 and at most
         6,000 steps.
       batch_size: Number of samples per step. All samples are used if there are fewer.

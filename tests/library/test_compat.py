@@ -112,6 +112,8 @@ def test_inference_mode(library):
     assert np.any(before == 0.0) and np.any(after == 0.0)
     with _compat.inference_mode():
         np.testing.assert_array_equal(dropout(ones), ones)
+        with _compat.training_mode():
+            assert np.any(dropout(ones) == 0.0)
 
 
 def test_rows_are_written_in_place():

@@ -1,5 +1,6 @@
 """`fit`: what it trains on, what it returns, and when it stops."""
 
+import collections
 import itertools
 import sys
 
@@ -245,11 +246,18 @@ def read(samples, batch_size=64):
     return _fit_samples.read(samples, shape, batch_shape, tf.float32, batch_size, 0.1, rng)
 
 
+def fresh():
+    """A data set of new samples."""
+    return tf.data.Dataset.random(seed=1).map(
+        lambda number: tf.random.stateless_normal([2], tf.stack([number, 0]))
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
-        lambda z: tf.data.Dataset.from_tensor_slices(z).repeat(),
-        lambda z: tf.data.Dataset.from_tensor_slices(z).batch(64).repeat(),
+        lambda z: fresh(),
+        lambda z: fresh().batch(64),
         lambda z: lambda seed: mixture().sample(700, seed=seed),
         lambda z: lambda seed: z[np.random.default_rng(seed.numpy()).integers(500, size=300)],
     ],
@@ -263,6 +271,22 @@ def test_streams_are_read_without_end(make):
     assert batches[0].shape == (5, 64, 2)
     # The next samples of a stream are others, in another order.
     assert np.any(batches[0] != batches[-1])
+
+
+@pytest.mark.parametrize("num_samples", [60, 10_050])
+@pytest.mark.parametrize("order", [lambda d: d, lambda d: d.shuffle(64)])
+def test_repeated_data_set_is_refused_instead_of_training_on_held_out_samples(num_samples, order):
+    dataset = order(tf.data.Dataset.from_tensor_slices(data(num_samples))).batch(16).repeat()
+    sampled = read(dataset)
+    with pytest.raises(ValueError, match=r"`samples`.*repeats its samples.*without `.repeat\(\)`"):
+        sampled.take(400)
+
+
+def test_repeated_data_set_of_integers_is_read():
+    """Equal values do not show that they are the same samples."""
+    z = tf.data.Dataset.from_tensor_slices(np.arange(60, dtype=np.int32) % 5).repeat()
+    args = tf.TensorShape([]), tf.TensorShape([]), tf.int32, 64, 0.1, np.random.default_rng(0)
+    assert _fit_samples.read(z, *args).take(30)[0].shape == (30, 64)
 
 
 def test_function_is_fitted():
@@ -296,6 +320,19 @@ def test_data_set_larger_than_the_memory_is_read_again(monkeypatch):
     assert set(counts) == {2}
 
 
+def test_held_out_samples_are_left_out_in_any_order_and_as_often_as_they_were_held_out(monkeypatch):
+    monkeypatch.setattr(_fit_samples, "_LARGEST_IN_MEMORY", 400)
+    z = np.repeat(np.arange(400.0, dtype=np.float32)[:, np.newaxis] // 4, 2, axis=1)
+    dataset = tf.data.Dataset.from_tensor_slices(z).shuffle(400, seed=1).batch(50)
+    sampled = read(dataset, batch_size=10)
+    (batches,) = sampled.take(90)  # three epochs
+    held_out, epochs = (
+        collections.Counter(x[..., 0].ravel().tolist()) for x in (sampled.held_out, batches)
+    )
+    assert sum(held_out.values()) == 100
+    assert epochs == {v: 3 * (4 - held_out[v]) for v in np.arange(100.0) if held_out[v] < 4}
+
+
 def test_generator_that_cannot_be_read_again_is_an_error(monkeypatch):
     monkeypatch.setattr(_fit_samples, "_LARGEST_IN_MEMORY", 100)
     generator = (np.float32([i, -i]) for i in range(2000))
@@ -323,6 +360,8 @@ def test_log_densities_of_a_function_are_passed_on():
     result = fit(dist, draw, **FEW)
     assert any(c is not None for c in calls)
     assert result.gain > 0.1
+    # NumPy computes in float64.
+    fit(dist, lambda seed: tuple(x.numpy().astype(float) for x in draw(seed)), **FEW)
     # Other distributions have no use for them.
     fit(tfd.MultivariateNormalDiag(tf.Variable([1.0, 1.0])), draw, **FEW)
 
@@ -339,6 +378,34 @@ def test_mean_over_batches_leaves_out_those_that_are_skipped():
     expected = np.mean(normal.log_prob(batches[0]))
     np.testing.assert_allclose(trainer((batches,)), expected, rtol=1e-6)
     assert trainer.num_skipped == 1
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras])
+def test_a_skipped_step_changes_no_weight(library):
+    """Adam would move the weights by its memory of earlier gradients, even with gradients of 0."""
+    normal = tfd.Normal(tf.Variable(0.0), 1.0)
+    trainer = Trainer(normal, normal.trainable_variables, library.optimizers.Adam(0.1))
+    good, bad = np.ones([1, 4], np.float32), np.full([1, 4], np.nan, np.float32)
+    trainer((good,))
+    before = normal.loc.numpy()
+    assert before > 0.05
+    trainer((bad,))
+    assert normal.loc.numpy() == before
+    trainer((good,))
+    assert normal.loc.numpy() > before + 0.05
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras])
+def test_networks_train_in_training_mode_and_are_evaluated_in_inference_mode(library):
+    dropout, normalization = library.layers.Dropout(0.5), library.layers.BatchNormalization()
+    layers = [library.layers.Dense(8), normalization, dropout, library.layers.Dense(1)]
+    dist = Resampled(
+        tfd.MultivariateNormalDiag(tf.zeros(2)), library.Sequential(layers), from_logits=True
+    )
+    result = fit(dist, data(), **FEW)
+    assert np.any(np.asarray(normalization.moving_mean) != 0.0)
+    z = data(5)
+    np.testing.assert_array_equal(*(result.distribution.log_prob(z) for _ in range(2)))
 
 
 def test_each_epoch_has_all_samples_in_another_order():
@@ -484,6 +551,11 @@ def with_values(*values):
         ),
         bad("returned 3 values", samples=lambda: lambda seed: (data(), 1, 2)),
         bad("returned no samples", samples=lambda: lambda seed: data()[:0]),
+        bad(
+            "log densities of type int",
+            TypeError,
+            samples=lambda: lambda seed: (data(), np.arange(3000)),
+        ),
         bad(r"log densities of shape \(3000, 2\)", samples=lambda: lambda seed: (data(), data())),
         bad(
             "fixed log Z.*copy\\(normalizer=tfp_lars.MovingAverage\\(\\)\\)",
