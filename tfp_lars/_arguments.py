@@ -91,7 +91,7 @@ def checked_dtype(name: str, value: Any) -> tf.DType:
 
 def checked_truncation(T: Any) -> int | None:
     """Returns the truncation `T` as an `int`, or `None` for untruncated resampling."""
-    if T is None or (isinstance(T, float) and math.inf == T):
+    if T is None or (isinstance(T, (float, np.floating)) and math.inf == T):
         return None
     expected = "`T` must be an integer from 1 to 2**31 - 1, or None for untruncated resampling"
     if isinstance(T, (bool, np.bool_)) or not isinstance(T, (int, np.integer)):

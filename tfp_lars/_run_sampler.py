@@ -133,7 +133,10 @@ def _all_finished(draws: sampler.Draws) -> tf.Tensor:
 
 def _mark_unfinished(draws: sampler.Draws) -> tuple[tf.Tensor, tf.Tensor]:
     samples = draws.samples
-    missing = np.nan if samples.dtype.is_floating else samples.dtype.min
+    if samples.dtype.is_bool:
+        missing = False
+    else:
+        missing = np.nan if samples.dtype.is_floating else samples.dtype.min
     position = tf.range(tf.shape(samples)[0])
     batch_ndims = draws.attempts.shape.rank - 1
     finished = tf.reshape(position, [-1] + [1] * batch_ndims) < draws.count

@@ -178,8 +178,14 @@ class Resampled(tfd.Distribution):
             self._normalizer = as_normalizer(normalizer)
             self._normalizer.build(proposal.batch_shape, self._log_accept.output_dtype)
             self._estimate = normalizer if isinstance(normalizer, LogNormalizer) else None
-            # A copy must share the normalizer that was created here.
-            parameters["normalizer"] = self._normalizer.argument
+            # A copy must share the normalizer that was created here. The others are numbers of
+            # Python, which can be saved, also if they were given as numbers of NumPy.
+            parameters |= {
+                "normalizer": self._normalizer.argument,
+                "T": self._T,
+                "max_attempts": self._max_attempts,
+                "from_logits": self._from_logits,
+            }
             self._sampler = SamplerRun(
                 proposal,
                 self._log_accept.unchecked,
@@ -533,21 +539,23 @@ class Resampled(tfd.Distribution):
         T = truncation_of_call(T, self.T, self.validate_args)
         if isinstance(T, int) and T == 1:
             return log_proposal
-        dtype = self._log_accept.output_dtype
-        _arguments.check_accept_dtype(dtype, log_proposal.dtype)
-        result_dtype = log_proposal.dtype
-        log_proposal = tf.cast(log_proposal, dtype)
+        dtype, result_dtype = self._log_accept.output_dtype, log_proposal.dtype
+        if not self.dtype.is_floating:
+            _arguments.check_accept_dtype(dtype, result_dtype)
+        # Some proposals have real events of one type and log densities of another.
+        wider = max(dtype, result_dtype, key=lambda kind: kind.size)
+        log_proposal = tf.cast(log_proposal, wider)
         # Outside the support a(z) may have any value, also NaN. There it is evaluated at another
         # point, and the value is not used.
-        outside = log_proposal < dtype.min  # -inf
+        outside = log_proposal < wider.min  # -inf
         z = self._points.broadcast(z)
         if self._point is not None:
             z = self._points.replace(z, outside, self._point)
         log_weight = None
         if target_log_prob is not None:
-            log_weight = log_proposal - tf.cast(target_log_prob, dtype)
-            log_weight = tf.where(outside, log_proposal, log_weight)
-        log_ratio = self._log_ratio(z, T, log_weight, proposal_kwargs)
+            log_weight = log_proposal - tf.cast(target_log_prob, wider)
+            log_weight = tf.cast(tf.where(outside, log_proposal, log_weight), dtype)
+        log_ratio = tf.cast(self._log_ratio(z, T, log_weight, proposal_kwargs), wider)
         log_prob = tf.where(outside, log_proposal, log_proposal + log_ratio)
         return tf.cast(log_prob, result_dtype)
 

@@ -37,13 +37,43 @@ def test_default_is_a_fresh_moving_average_truncated_at_100():
     assert (a.normalizer.num_samples, a.normalizer.decay) == (1024, 0.9)
 
 
-@pytest.mark.parametrize("T", [None, math.inf, float("inf"), np.inf])
+@pytest.mark.parametrize("T", [None, math.inf, float("inf"), np.inf, np.float32(np.inf)])
 def test_untruncated_is_none_or_infinity(T):
     assert make(T=T).T is None
 
 
 def test_numpy_integers_are_integers():
     assert make(T=np.int64(7)).T == 7
+
+
+@pytest.mark.parametrize(
+    ("proposal", "support"),
+    [
+        (tfd.Categorical(np.log([0.5, 0.3, 0.2]), dtype=tf.float32), [0.0, 1.0, 2.0]),
+        (tfd.FiniteDiscrete([0.0, 1.0], probs=np.array([0.7, 0.3])), [0.0, 1.0]),
+        (tfd.Bernoulli(probs=0.4, dtype=tf.float64), [0.0, 1.0]),
+        (tfd.OneHotCategorical([0.0, 1.0, 0.5], dtype=tf.float64), np.eye(3)),
+    ],
+    ids=["categorical", "finite discrete", "bernoulli", "one hot"],
+)
+def test_events_and_log_densities_may_have_different_types(proposal, support):
+    """Real events of one type with log densities of another."""
+    z = tf.constant(support, proposal.dtype)
+    axes = [-1] if proposal.event_shape.rank else []
+
+    def accept(z):
+        return 0.1 + 0.2 * tf.reduce_sum(z * (tf.range(3, dtype=z.dtype) if axes else 1.0), axes)
+
+    pi, a = np.exp(np.float64(proposal.log_prob(z))), np.float64(accept(z))
+    Z = np.sum(pi * a)
+    alpha = (1.0 - Z) ** 2
+    dist = Resampled(proposal, accept, T=3, normalizer=np.log(Z))
+    log_prob = dist.log_prob(z)
+    assert log_prob.dtype == proposal.log_prob(z).dtype
+    np.testing.assert_allclose(np.exp(log_prob), pi * (a * (1 - alpha) / Z + alpha), rtol=1e-6)
+    trained = Resampled(proposal, AcceptanceNetwork((4,)), T=3)
+    assert np.all(np.isfinite(trained.log_prob(z, target_log_prob=proposal.log_prob(z))))
+    assert trained.sample(5, seed=1).dtype == proposal.dtype
 
 
 def test_log_prob_with_a_moving_average_updates_it_once_per_call():

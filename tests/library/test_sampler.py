@@ -556,6 +556,7 @@ def test_xla_marks_draws_that_were_given_up(seed):
     for proposal, missing in [
         (tfd.Normal(0.0, 1.0), np.nan),
         (tfd.Bernoulli(0.3), np.iinfo(np.int32).min),
+        (tfd.Bernoulli(0.3, dtype=tf.bool), False),
     ]:
         never = lambda z: tf.zeros(tf.shape(z))  # noqa: E731
         dist = Resampled(proposal, never, T=None, max_attempts=1000, normalizer=0.0)

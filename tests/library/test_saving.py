@@ -129,6 +129,16 @@ def test_settings_of_an_average_are_kept(tmp_path):
     assert (average.num_samples, average.decay, average.same_draws) == (32, 0.5, True)
 
 
+def test_integers_of_numpy_are_saved_as_integers(tmp_path):
+    dist = Resampled(
+        tfd.Normal(0.0, 1.0), AcceptanceNetwork((3,)), T=np.int64(5), max_attempts=np.int32(70)
+    )
+    assert (dist.parameters["T"], type(dist.parameters["T"])) == (5, int)
+    save(dist, tmp_path / "dist")
+    loaded = load(tmp_path / "dist")
+    assert (loaded.T, loaded.max_attempts) == (5, 70)
+
+
 def points(dist):
     shape = [5, *dist.batch_shape, *dist.event_shape]
     z = np.random.default_rng(1).normal(0, 0.3, size=shape)

@@ -110,7 +110,8 @@ def _log_mean_of_normal_densities(z: tf.Tensor, loc: tf.Tensor, scale: tf.Tensor
     )  # [..., K]
     log_volumes = tf.reduce_sum(tf.math.log(scale) + 0.5 * np.log(2.0 * np.pi), axis=-1)  # [K]
     log_densities = tf.reduce_logsumexp(-0.5 * squares - log_volumes, axis=-1)
-    return tf.cast(log_densities - np.log(loc.shape[0]), dtype)
+    num_components = tf.cast(tf.shape(loc)[0], tf.float64)
+    return tf.cast(log_densities - tf.math.log(num_components), dtype)
 
 
 def vamp_prior(
