@@ -23,6 +23,7 @@ __all__ = [
     "build_networks",
     "is_training",
     "keras3_layers",
+    "keras3_variables",
     "network_of",
     "tf_variables",
     "variables_in_keras3_layers",
@@ -48,6 +49,11 @@ def keras3_layers(module: tf.Module) -> list[keras.Layer]:
             if isinstance(leaf, keras.Layer):
                 found[id(leaf)] = leaf
     return list(found.values())
+
+
+def keras3_variables(module: tf.Module) -> list[tf.Variable]:
+    """Returns the variables of the outermost Keras 3 layers in a module, layer by layer."""
+    return [v for layer in keras3_layers(module) for v in tf_variables(layer)]
 
 
 def variables_in_keras3_layers(module: tf.Module) -> tuple[list[tf.Variable], list[tf.Variable]]:

@@ -155,11 +155,7 @@ class Resampled(tfd.Distribution):
             self._proposal = proposal
             ownership.build_networks(proposal)
             # TFP does not find the variables of Keras 3 layers.
-            self._proposal_keras3_variables = [
-                v
-                for network in ownership.keras3_layers(proposal)
-                for v in ownership.tf_variables(network)
-            ]
+            self._proposal_keras3_variables = ownership.keras3_variables(proposal)
             self._accept_fn = _compat.untracked(accept_fn)
             self._points = Points(proposal)
             draws = probe_draws(proposal)
@@ -180,12 +176,8 @@ class Resampled(tfd.Distribution):
             self._estimate = normalizer if isinstance(normalizer, LogNormalizer) else None
             # A copy must share the normalizer that was created here. The others are numbers of
             # Python, which can be saved, also if they were given as numbers of NumPy.
-            parameters |= {
-                "normalizer": self._normalizer.argument,
-                "T": self._T,
-                "max_attempts": self._max_attempts,
-                "from_logits": self._from_logits,
-            }
+            parameters |= {"normalizer": self._normalizer.argument}
+            parameters |= {"T": self._T, "max_attempts": self._max_attempts}
             self._sampler = SamplerRun(
                 proposal,
                 self._log_accept.unchecked,
