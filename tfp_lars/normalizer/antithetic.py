@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _compat
+from tfp_lars import _compat, _proposal_draws
 from tfp_lars.normalizer.batch_sums import Sums
 
 __all__ = [
@@ -73,7 +73,7 @@ def checked_reflection(reflect_fn: Any, proposal: tfd.Distribution) -> Reflectio
         raise TypeError(f"`reflect_fn` must be a function of z; got {reflect_fn!r}.")
     reflection: Any = reflect_fn
     with _compat.no_recording(), _compat.inference_mode():
-        z = proposal.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 1]))
+        z = _proposal_draws.sample(proposal, _NUM_PROBES, tf.constant([_NUM_PROBES, 1]))
         reflected = tf.convert_to_tensor(reflection(z))
         if reflected.shape != z.shape or reflected.dtype != z.dtype:
             raise ValueError(

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _compat
+from tfp_lars import _compat, _proposal_draws
 from tfp_lars.normalizer import interval, monte_carlo
 from tfp_lars.normalizer.batch_sums import BatchSums, Sums, add_sums
 from tfp_lars.normalizer.importance_fit import is_discrete, mixture_draws
@@ -158,7 +158,7 @@ def _same_support(other: tfd.Distribution, proposal: tfd.Distribution) -> bool:
     """Whether each distribution has a density at draws from the other one."""
     with _compat.no_recording(), _compat.inference_mode():
         for one, two in ((other, proposal), (proposal, other)):
-            z = one.sample(_NUM_PROBES, seed=tf.constant([_NUM_PROBES, 2]))
+            z = _proposal_draws.sample(one, _NUM_PROBES, tf.constant([_NUM_PROBES, 2]))
             if not np.all(two.log_prob(tf.identity(z)).numpy() > -np.inf):
                 return False
     return True

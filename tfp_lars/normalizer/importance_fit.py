@@ -116,7 +116,7 @@ def mixture_draws(
     z = tf.concat(
         [
             _proposal_draws.sample(proposal, num_proposals, seeds[0]),
-            other.sample(n - num_proposals, seed=seeds[1]),
+            _proposal_draws.sample(other, n - num_proposals, seeds[1]),
         ],
         axis=0,
     )

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tests.bounds import normal_bound
-from tfp_lars import Resampled, estimate_log_normalizer
+from tfp_lars import Resampled, estimate_log_normalizer, proposals
 from tfp_lars.normalizer import antithetic
 from tfp_lars.normalizer.batch_sums import Sums
 
@@ -143,6 +143,16 @@ def test_users_reflection_is_used_and_checked(seed):
         estimate_log_normalizer(dist, 1000, antithetic=False, reflect_fn=lambda z: 2.0 - z)
     with pytest.raises(TypeError, match="`antithetic`.*'yes'"):
         estimate_log_normalizer(dist, 1000, antithetic="yes")
+
+
+def test_reparameterized_mixtures_are_reflected(seed):
+    """TFP draws them with a `GradientTape` of its own. An odd logit makes pairs perfect."""
+    mixture = proposals.gaussian_mixture(2, 3, init_spread=0.0)
+    dist = Resampled(mixture, lambda z: z[..., 0], from_logits=True)
+    estimate = estimate_log_normalizer(
+        dist, 1000, antithetic=True, reflect_fn=lambda z: -z, seed=seed
+    )
+    np.testing.assert_allclose(estimate.log_z, np.log(0.5), rtol=1e-5)
 
 
 def test_rotation_is_no_reflection():

@@ -268,6 +268,24 @@ def test_arguments_of_the_other_method_are_refused():
         importance_estimate(nested)
 
 
+@pytest.mark.parametrize("wrap", [lambda d: d, lambda d: tfb.Shift(0.0)(d)])
+@pytest.mark.parametrize("where", ["proposal", "importance_distribution", "both"])
+def test_draws_of_reparameterized_mixtures_are_used(where, wrap, seed):
+    """TFP draws them with a `GradientTape` of its own. All components are standard normals."""
+    mixture = wrap(proposals.gaussian_mixture(2, 3, init_spread=0.0))
+    normal = proposals.standard_normal(2)
+    dist = Resampled(
+        normal if where == "importance_distribution" else mixture,
+        lambda z: 2.0 * z[..., 0] - 6.0,
+        T=None,
+        from_logits=True,
+    )
+    q = normal if where == "proposal" else mixture
+    estimate = importance_estimate(dist, importance_distribution=q, seed=seed)
+    assert abs(estimate.log_z - log_z_of(2.0, -6.0)) < stats.t.isf(1e-6 / 2, 31) * estimate.stderr
+    assert estimate.stderr < 0.1
+
+
 def test_discrete_proposals_work_with_a_given_distribution(seed):
     """Poisson(1) and a(k) = 1 for k of at least 10: P = 1.1e-7."""
     dist = Resampled(tfd.Poisson(1.0), lambda k: tf.cast(k >= 10.0, tf.float32), T=None)
