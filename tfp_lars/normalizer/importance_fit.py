@@ -7,6 +7,7 @@ fits a mixture of Gaussians to the weighted draws, in the unconstrained space of
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -193,7 +194,12 @@ def _start(num_members: int, d: int) -> Parameters:
 
 def _from_vectors(proposal: tfd.Distribution) -> tuple[tfb.Bijector, int]:
     """Returns a bijector from unconstrained vectors to events, and the number of dimensions."""
-    to_event = proposal.experimental_default_event_space_bijector()
+    to_event = _to_event(proposal)
+    if to_event is None:
+        raise ValueError(
+            "`method` is 'importance', and no bijector from unconstrained vectors to the support "
+            f"of the proposal {proposal.name!r} is known. Pass `importance_distribution`."
+        )
     shape = to_event.inverse_event_shape(proposal.event_shape)
     if not shape.is_fully_defined() or not proposal.batch_shape.is_fully_defined():
         raise ValueError(
@@ -202,6 +208,20 @@ def _from_vectors(proposal: tfd.Distribution) -> tuple[tfb.Bijector, int]:
         )
     d = int(np.prod(shape))
     return tfb.Chain([to_event, tfb.Reshape(event_shape_out=shape, event_shape_in=[d])]), d
+
+
+def _to_event(proposal: tfd.Distribution) -> tfb.Bijector | None:
+    """Returns a bijector from unconstrained events to the support, or `None` if none is known."""
+    with contextlib.suppress(NotImplementedError):
+        if not isinstance(proposal, tfd.MixtureSameFamily):
+            return proposal.experimental_default_event_space_bijector()
+        # TFP has none for mixtures. If that of the components has no batch shape, all components
+        # have the same support.
+        bijector = _to_event(proposal.components_distribution)
+        ndims = proposal.event_shape.rank
+        if bijector is None or bijector.experimental_batch_shape(y_event_ndims=ndims).rank == 0:
+            return bijector
+    return None
 
 
 def _transformed(parameters: Parameters, bijector: tfb.Bijector) -> tfd.Distribution:

@@ -186,6 +186,70 @@ def test_fits_follow_the_support_of_the_proposal(family, accept_fn, seed):
     assert estimate.stderr < 0.05
 
 
+MIXTURES = {
+    "normal": lambda: tfd.MixtureSameFamily(
+        tfd.Categorical(logits=[0.0, 0.0]), tfd.Normal([-1.0, 1.0], 1.0)
+    ),
+    "reparameterized": lambda: proposals.gaussian_mixture(1, 3, seed=1),
+    "positive": lambda: tfd.MixtureSameFamily(
+        tfd.Categorical(probs=[0.2, 0.8]), tfd.Gamma([2.0, 3.0], 1.0)
+    ),
+    "of mixtures": lambda: tfd.MixtureSameFamily(
+        tfd.Categorical(logits=[0.0, 0.0]),
+        tfd.MixtureSameFamily(tfd.Categorical(logits=tf.zeros([2, 2])), tfd.Normal(tf.eye(2), 1.0)),
+    ),
+    "batch": lambda: tfd.MixtureSameFamily(
+        tfd.Categorical(logits=tf.zeros([2])), tfd.Normal([[-1.0, 1.0], [0.0, 2.0]], 1.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_distributions_are_fitted_to_mixtures(name, seed):
+    """TFP has no default bijector for mixtures, only for their components."""
+    proposal = MIXTURES[name]()
+    vector = proposal.event_shape.rank == 1
+    dist = Resampled(
+        proposal, lambda z: 5 * ((z[..., 0] if vector else z) - 8.0), T=None, from_logits=True
+    )
+    z = np.linspace(1e-3, 30.0, 100_001, dtype=np.float32)
+    column = z[:, None] if vector or proposal.batch_shape.rank else z
+    density = proposal.prob(column).numpy().astype(np.float64)
+    accept = special.expit(5 * (z - 8.0)).reshape([-1] + [1] * proposal.batch_shape.rank)
+    expected = np.log(np.sum(density * accept, axis=0) * (z[1] - z[0]))
+    estimate = importance_estimate(dist, 50_000, seed=seed)
+    assert estimate.log_z.shape == expected.shape == proposal.batch_shape
+    bound = stats.t.isf(1e-6 / 4, 31)
+    assert np.all(np.abs(estimate.log_z - expected) < bound * estimate.stderr)
+    assert np.all(estimate.stderr < 0.05)
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        lambda: tfd.MixtureSameFamily(
+            tfd.Categorical(logits=[0.0, 0.0]), tfd.Uniform(0.0, [1.0, 2.0])
+        ),
+        lambda: tfd.Mixture(
+            tfd.Categorical(logits=[0.0, 0.0]), [tfd.Normal(0.0, 1.0), tfd.Normal(1.0, 1.0)]
+        ),
+        lambda: tfd.MixtureSameFamily(
+            tfd.Categorical(logits=[0.0, 0.0]), tfd.Sample(tfd.Normal([0.0, 1.0], 1.0), [3])
+        ),
+        lambda: tfd.MixtureSameFamily(tfd.Categorical(logits=[0.0, 0.0]), tfd.Poisson([1.0, 2.0])),
+    ],
+    ids=["supports differ", "families differ", "bijector of unknown batch shape", "discrete"],
+)
+def test_a_proposal_that_nothing_can_be_fitted_to_is_named(proposal):
+    proposal = proposal()
+    dist = Resampled(proposal, lambda z: tf.fill(tf.shape(z)[:1], 0.5))
+    with pytest.raises(ValueError, match=rf"{proposal.name}.*Pass `importance_distribution`"):
+        importance_estimate(dist)
+    q = proposal.copy()
+    estimate = importance_estimate(dist, importance_distribution=q, seed=1)
+    np.testing.assert_allclose(estimate.log_z, np.log(0.5), rtol=1e-6)
+
+
 def test_members_of_a_batch_have_their_own_fits(seed):
     """Scalar events and a batch of shape [2]: Z of 7e-3 and 1e-6."""
     bias = np.array([-10.0, -20.0], np.float32)
