@@ -36,6 +36,9 @@ __all__ = ["Resampled", "ResampledDistribution"]
 
 tfd = tfp.distributions
 
+# Arguments of `estimate_log_normalizer` that fit only the distribution that they were made for.
+_OF_ONE_DISTRIBUTION = ("antithetic", "reflect_fn", "importance_distribution", "continue_from")
+
 
 class Resampled(tfd.Distribution):
     """A proposal, resampled with a learned acceptance probability (LARS).
@@ -328,6 +331,8 @@ class Resampled(tfd.Distribution):
           estimate: A `LogNormalizer`, or log Z as a number or tensor. By default log Z is
             estimated.
           **kwargs: Passed to `estimate_log_normalizer`: `num_samples`, `target_stderr`, `seed`, ...
+            Distributions inside the proposal get them, too, except for `antithetic`, `reflect_fn`,
+            `importance_distribution` and `continue_from`, which belong to one distribution.
 
         Returns:
           frozen: A `Resampled` that shares `accept_fn` and the proposal. `frozen.log_prob` is a
@@ -335,14 +340,22 @@ class Resampled(tfd.Distribution):
             weights; `frozen.estimate` has the standard error.
         """
         check_estimate(estimate)
-        if estimate is not None and kwargs and not moving_averages(self.proposal):
+        inner_kwargs = {}
+        if moving_averages(self.proposal):
+            inner_kwargs = {k: v for k, v in kwargs.items() if k not in _OF_ONE_DISTRIBUTION}
+        unused = sorted(kwargs.keys() - inner_kwargs.keys())
+        if estimate is not None and unused:
             raise TypeError(
-                f"`freeze` got an `estimate` and also {sorted(kwargs)}, which configure a new "
+                f"`freeze` got an `estimate` and also {unused}, which configure a new "
                 "estimate. Pass one or the other."
             )
-        proposal = self._freeze_proposal(kwargs)
+        proposal = self._freeze_proposal(inner_kwargs)
         if estimate is None:
-            estimate = estimate_log_normalizer(self, **kwargs)
+            dist = self
+            if proposal is not self.proposal:
+                # The fixed log Z is a placeholder, which no estimate reads.
+                dist = self.copy(proposal=proposal, normalizer=0.0)
+            estimate = estimate_log_normalizer(dist, **kwargs)
         frozen = self.copy(normalizer=estimate, proposal=proposal)
         if moving_averages(frozen):
             raise ValueError(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from scipy import stats
 
 from tfp_lars import (
     AcceptanceNetwork,
@@ -202,6 +203,42 @@ def test_freeze_with_an_estimate_of_the_outer_z_passes_options_to_the_inner():
     frozen = dist.freeze(-0.5, **FEW)
     np.testing.assert_allclose(frozen.log_normalizer, -0.5)
     assert frozen.proposal.distribution.estimate.num_samples == 1000
+
+
+@pytest.mark.parametrize("normalizer", [None, -0.5], ids=["average", "fixed"])
+def test_freeze_estimates_by_importance_sampling_on_the_frozen_proposal(normalizer):
+    """Uniform with a(z) = z inside: p(z) = 2 z, and E[z] = 2/3."""
+    part = Resampled(tfd.Uniform(), lambda z: z, T=None)
+    dist = Resampled(part, lambda z: z, T=None, normalizer=normalizer)
+    frozen = dist.freeze(method="importance", num_samples=4096, seed=1)
+    for estimate, exact in ((frozen.proposal.estimate, 1 / 2), (frozen.estimate, 2 / 3)):
+        assert estimate.method == "importance"
+        assert abs(estimate.log_z - np.log(exact)) < stats.t.isf(1e-6, 31) * estimate.stderr
+        assert estimate.stderr < 0.05
+    assert averages(frozen) == [] and part.normalizer.num_updates == 0
+
+
+@pytest.mark.parametrize("name", ["pairs", "continued", "importance"])
+def test_arguments_for_one_distribution_do_not_reach_the_inner(name):
+    """The outer proposal is symmetric around 3, the inner one around 0."""
+    mixture = tfd.MixtureSameFamily(tfd.Categorical(logits=[0.0, 0.0]), tfd.Normal([-1.0, 1.0], 1))
+    part = Resampled(mixture, lambda z: tf.exp(-z * z), T=5)
+    dist = Resampled(tfb.Shift(3.0)(part), lambda z: z - 3.0, T=4, from_logits=True)
+    q = tfd.Normal(3.0, 1.0)
+    kwargs = {
+        "pairs": {"antithetic": True, "reflect_fn": lambda z: 6.0 - z},
+        "continued": {"continue_from": estimate_log_normalizer(dist, **FEW)},
+        "importance": {"method": "importance", "importance_distribution": q},
+    }[name]
+    frozen = dist.freeze(num_samples=1024, seed=2, **kwargs)
+    outside, inside = frozen.estimate, frozen.proposal.distribution.estimate
+    # Of the draws of importance sampling, one in ten is from the proposal.
+    expected = {"pairs": (512, 1024), "continued": (2024, 1024), "importance": (96, 96)}
+    assert (outside.num_values, inside.num_values) == expected[name]
+    assert (outside.importance_distribution is q) == (name == "importance")
+    assert inside.importance_distribution is not q
+    with pytest.raises(TypeError, match=rf"`freeze` got an `estimate` and also \['{min(kwargs)}'"):
+        dist.freeze(-0.5, num_samples=1024, **{min(kwargs): kwargs[min(kwargs)]})
 
 
 def test_a_fixed_log_z_in_between_stays():
