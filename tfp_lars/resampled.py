@@ -492,7 +492,9 @@ class Resampled(tfd.Distribution):
     def __getitem__(self, slices) -> Resampled:
         """Returns the distribution of some batch members. Needs a fixed log Z."""
         slices = tuple(slices) if isinstance(slices, (list, tuple)) else (slices,)
-        log_z = self._normalizer[slices]
+        # Symbolic slices do not fit the arrays of an estimate.
+        estimate = self.estimate if tf.executing_eagerly() else None
+        normalizer = self._normalizer[slices] if estimate is None else estimate.sliced(slices)
         accept_fn = self.accept_fn
         if self._log_accept.sees_members:
             accept_fn = SlicedAcceptance.of(
@@ -501,7 +503,7 @@ class Resampled(tfd.Distribution):
         return self.copy(
             proposal=self.proposal[slices],
             accept_fn=accept_fn,
-            normalizer=log_z,
+            normalizer=normalizer,
         )
 
     @property

@@ -239,11 +239,13 @@ def test_estimate_is_loaded_with_all_its_fields(name, tmp_path):
     assert_same_values(*more)
 
 
-def test_estimate_of_a_batch_is_loaded(tmp_path):
+def test_estimate_of_a_batch_and_of_a_member_is_loaded(tmp_path):
     dist = Resampled(tfd.Normal([0.0, 1.0], 1.0), AcceptanceNetwork((4,)), T=3)
     frozen = dist.freeze(num_samples=500, seed=1)
-    save(frozen, tmp_path / "dist")
-    assert_same_values(load(tmp_path / "dist").estimate, frozen.estimate)
+    for part in (frozen, frozen[1]):
+        save(part, tmp_path / "dist")
+        assert part.estimate is not None
+        assert_same_values(load(tmp_path / "dist").estimate, part.estimate)
 
 
 def test_importance_distribution_of_a_user_is_left_out(tmp_path):

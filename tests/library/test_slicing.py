@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import AcceptanceNetwork, Resampled
+from tfp_lars import AcceptanceNetwork, LogNormalizer, Resampled
 
 tfd = tfp.distributions
 
@@ -60,6 +60,64 @@ def test_slice_has_the_density_and_acceptance_of_its_members(name):
         expected = tf.convert_to_tensor(getattr(dist, method)(0.3))[index]
         np.testing.assert_allclose(getattr(sliced, method)(0.3), expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(sliced.log_normalizer, dist.log_normalizer[index])
+
+
+def estimate_of_batch(**kwargs):
+    """Each member has its own numbers."""
+    return LogNormalizer(
+        LOG_Z.astype(np.float64),
+        np.linspace(0.1, 0.2, 12).reshape(4, 3),
+        1000,
+        "monte_carlo",
+        effective_samples=np.linspace(500.0, 900.0, 12).reshape(4, 3),
+        warning="few draws",
+        **kwargs,
+    )
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_slice_has_the_estimate_of_its_members(name):
+    index = INDICES[name]
+    whole = estimate_of_batch(num_values=500, degrees_of_freedom=31, state="of the whole batch")
+    sliced = batch().freeze(whole)[index]
+    estimate = sliced.estimate
+    for field in ("log_z", "stderr", "effective_samples"):
+        expected = tf.constant(getattr(whole, field))[index]
+        np.testing.assert_array_equal(getattr(estimate, field), expected, strict=True)
+    for field in ("num_samples", "method", "num_values", "degrees_of_freedom", "warning"):
+        assert getattr(estimate, field) == getattr(whole, field)
+    assert estimate.state is None
+    np.testing.assert_array_equal(sliced.log_normalizer, estimate.log_z.astype(np.float32))
+    for end, expected in zip(estimate.interval(), whole.interval(), strict=True):
+        np.testing.assert_allclose(end, tf.constant(expected)[index], rtol=1e-12)
+
+
+def test_slice_of_an_estimate_without_effective_samples_and_with_one_error():
+    """As users may build it."""
+    estimate = LogNormalizer(LOG_Z, 0.1, 1000, "monte_carlo")
+    sliced = batch().freeze(estimate)[1, 1:].estimate
+    np.testing.assert_array_equal(sliced.stderr, [0.1, 0.1])
+    assert sliced.effective_samples is None
+
+
+def test_slice_of_a_single_distribution_keeps_its_estimate():
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
+    frozen = dist.freeze(num_samples=1000, method="importance", seed=1)
+    estimate = frozen[tf.newaxis].estimate
+    assert estimate.log_z == [frozen.estimate.log_z]
+    # It has the batch shape of the whole, and only a continued estimate would use it.
+    assert estimate.importance_distribution is None
+
+
+def test_slice_has_no_estimate_where_the_batch_has_none():
+    assert batch()[1].estimate is None
+    frozen = batch().freeze(estimate_of_batch())
+    sliced = frozen[1]
+    frozen.normalizer.assign(LOG_Z - 1.0)
+    assert frozen[1].estimate is None
+    np.testing.assert_array_equal(frozen[1].log_normalizer, LOG_Z[1] - 1.0)
+    assert sliced.estimate is not None
+    assert tf.function(lambda: [] if frozen[1].estimate is None else [1])() == []
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import AcceptanceNetwork, MovingAverage, Resampled, truncation_tradeoff
+from tfp_lars import AcceptanceNetwork, LogNormalizer, MovingAverage, Resampled, truncation_tradeoff
 
 tfd = tfp.distributions
 
@@ -51,6 +51,16 @@ def test_log_z_is_estimated_once_and_its_error_counts():
 def test_frozen_distribution_keeps_its_estimate():
     frozen = linear().freeze(num_samples=500, seed=1)
     assert truncation_tradeoff(frozen, points()).estimate is frozen.estimate
+
+
+def test_member_of_a_frozen_batch_has_the_error_of_its_own_estimate():
+    batch = Resampled(tfd.Uniform([0.0, 0.0], 1.0), lambda z: z).freeze(num_samples=200, seed=1)
+    single = linear().freeze(
+        LogNormalizer(batch.estimate.log_z[1], batch.estimate.stderr[1], 200, "monte_carlo")
+    )
+    tradeoffs = [truncation_tradeoff(dist, points(), T) for dist in (batch[1], single)]
+    np.testing.assert_allclose(tradeoffs[0].stderr, tradeoffs[1].stderr, rtol=1e-6)
+    assert tradeoffs[0].stderr[-1] > tradeoffs[0].estimate.stderr > 0.03
 
 
 def test_points_outside_the_support_have_density_zero():

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfp_lars.normalizer import interval
 
@@ -79,6 +80,27 @@ class LogNormalizer:
     def with_warning(self, warning: str | None) -> LogNormalizer:
         """Returns the same estimate with another warning."""
         return dataclasses.replace(self, warning=warning)
+
+    def sliced(self, slices: tuple[Any, ...]) -> LogNormalizer:
+        """Returns the estimate for some batch members. It cannot be continued.
+
+        Args:
+          slices: As in `tensor[slices]`.
+        """
+
+        def members(values):
+            return tf.constant(np.broadcast_to(values, np.shape(self.log_z)))[slices].numpy()
+
+        effective = self.effective_samples
+        return dataclasses.replace(
+            self,
+            log_z=members(self.log_z),
+            stderr=members(self.stderr),
+            effective_samples=None if effective is None else members(effective),
+            # These two belong to the whole batch. Only a continued estimate needs them.
+            importance_distribution=None,
+            state=None,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # A distribution cannot be pickled. A continued estimate fits another one.
