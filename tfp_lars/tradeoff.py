@@ -13,7 +13,7 @@ from tfp_lars import _arguments, _plotting, density
 from tfp_lars._fit_evaluation import has_fixed_log_z, log_prob_in_batches
 from tfp_lars._fit_result import mean_and_stderr
 from tfp_lars._fit_samples import checked_array
-from tfp_lars.normalizer import LogNormalizer
+from tfp_lars.normalizer import LogNormalizer, moving_averages
 from tfp_lars.resampled import Resampled
 
 __all__ = ["TruncationTradeoff", "truncation_tradeoff"]
@@ -107,11 +107,11 @@ def truncation_tradeoff(
 
     Args:
       dist: A `Resampled` with batch shape `[]`. Its own `T` is not used. A fixed log Z is
-        used.
+        used. Nested distributions without one are frozen.
       samples: Samples that `dist` was not trained on, an array or tensor of shape `[N]` + event.
       T: Truncations to compare: integers of at least 1, or `None` for untruncated resampling.
-      num_samples: Number of proposals that estimate log Z, if it is not fixed.
-      seed: Python `int`, or an `int32[2]` stateless seed, for this estimate.
+      num_samples: Number of proposals that estimate each log Z that is not fixed.
+      seed: Python `int`, or an `int32[2]` stateless seed, for these estimates.
 
     Returns:
       tradeoff: A `TruncationTradeoff`.
@@ -129,8 +129,9 @@ def truncation_tradeoff(
     samples = checked_array(samples, dist.event_shape, tf.as_dtype(dist.dtype))
     if len(samples) < 2:
         raise ValueError(f"`samples` has {len(samples)} rows; at least 2 are needed.")
-    if not has_fixed_log_z(dist):
-        dist = dist.freeze(num_samples=num_samples, seed=seed)
+    if moving_averages(dist):  # also where only the averages of nested distributions are left
+        fixed: Any = (dist.estimate or dist.normalizer) if has_fixed_log_z(dist) else None
+        dist = dist.freeze(fixed, num_samples=num_samples, seed=seed)
     estimate = dist.estimate
     of_log_z = 0.0 if estimate is None else float(estimate.stderr)
     log_z = tf.cast(dist.log_normalizer, tf.float64)

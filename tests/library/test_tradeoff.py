@@ -71,10 +71,25 @@ def test_points_outside_the_support_have_density_zero():
     assert np.all(np.isneginf(tradeoff.log_likelihood))
 
 
-def test_nested_average_is_frozen():
-    dist = Resampled(linear(), lambda z: 1.0 - 0.5 * z)
+ESTIMATE = LogNormalizer(-0.4, 0.1, 100, "monte_carlo")
+
+
+@pytest.mark.parametrize(
+    "normalizer", [None, -0.4, ESTIMATE], ids=["average", "number", "estimate"]
+)
+def test_nested_average_is_frozen(normalizer):
+    """A fixed log Z of the outer distribution stays, with its error."""
+    inner = linear()
+    dist = Resampled(inner, lambda z: 1.0 - 0.5 * z, normalizer=normalizer)
     rows = [truncation_tradeoff(dist, points(), T, num_samples=2000, seed=1) for _ in range(2)]
     np.testing.assert_array_equal(rows[0].log_likelihood, rows[1].log_likelihood)
+    assert inner.normalizer.num_updates == 0
+    if normalizer is not None:
+        assert rows[0].estimate is dist.estimate
+        frozen = dist.copy(proposal=inner.freeze(num_samples=2000, seed=1), normalizer=normalizer)
+        expected = truncation_tradeoff(frozen, points(), T)
+        np.testing.assert_array_equal(rows[0].log_likelihood, expected.log_likelihood)
+        np.testing.assert_array_equal(rows[0].stderr, expected.stderr)
 
 
 def test_repr_is_a_table():
