@@ -37,10 +37,10 @@ class DistributionLayer(keras.layers.Layer):
     2
 
     Calling the layer evaluates `log_prob`. As for `keras.layers.BatchNormalization`, Keras decides
-    whether the call is part of training. In `evaluate`, in `predict`, in the validation of `fit`
-    and with `training=False`, the moving averages of a `Resampled` are held. All other calls update
-    them. `layer.distribution.log_prob` does not depend on Keras: it updates them unless they are
-    held.
+    whether the call is part of training. In `evaluate`, in `predict`, in the validation of `fit`,
+    in a model that `export` writes and with `training=False`, the moving averages of a `Resampled`
+    are held. All other calls update them. `layer.distribution.log_prob` does not depend on Keras:
+    it updates them unless they are held.
 
     A model with this layer can be saved as a whole (`model.save("model.keras")`) if the
     distribution can be described. `save` lists what can. Other distributions raise an error. A

@@ -135,12 +135,12 @@ def is_training() -> bool | None:
     """Whether a Keras 3 model is executing a training step, as opposed to an evaluation step.
 
     Keras passes `training` only through models whose `call` has such an argument. The steps of all
-    models are visible on the call stack.
+    models are visible on the call stack. `export` counts as evaluation: it traces the predictions.
 
     Returns:
       training: `None` outside of training and evaluation steps.
     """
-    _, step = _compat.keras_model_on_the_stack("train_step", "test_step", "predict_step")
+    _, step = _compat.keras_model_on_the_stack("train_step", "test_step", "predict_step", "export")
     return None if step is None else step == "train_step"
 
 

@@ -395,6 +395,17 @@ def test_evaluation_leaves_the_average_alone(make, run_eagerly):
     assert state()[0] == 9
 
 
+@pytest.mark.parametrize("make", [WithTraining, WithoutTraining, functional])
+def test_exported_model_predicts_as_the_model_does(make, tmp_path):
+    model, x = make(), data()[:12]
+    model(x)
+    expected = model.predict(x, verbose=0)
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    for _ in range(2):
+        np.testing.assert_allclose(exported.serve(x), expected, rtol=1e-5)
+
+
 def test_training_flag_of_a_layer_wins():
     layer, z = DistributionLayer(resampled_pair()), data()[:6]
     average = layer.distribution.normalizer
