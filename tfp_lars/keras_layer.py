@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -55,12 +56,10 @@ class DistributionLayer(keras.layers.Layer):
     def __init__(self, distribution: tfd.Distribution, **kwargs):
         if not isinstance(distribution, tfd.Distribution):
             raise TypeError(f"`distribution` must be a TFP distribution; got {distribution!r}.")
-        dtype = getattr(distribution, "dtype", None)
-        if isinstance(dtype, tf.DType) and dtype.is_floating:
-            # Keras casts floating inputs to this type. Under a mixed precision policy, z must still
-            # have the type of the distribution.
-            kwargs.setdefault("dtype", dtype.name)
-        super().__init__(**kwargs)
+        # Under a mixed precision policy, Keras would evaluate the distribution in half precision.
+        kwargs.setdefault("dtype", _float_dtype(distribution) or "float32")
+        # Keras would cast all floating arguments to that type, also `T`.
+        super().__init__(autocast=False, **kwargs)
         ownership.build_networks(distribution)
         self.distribution = distribution
         # Keras tracks these networks itself, under their own names.
@@ -77,11 +76,17 @@ class DistributionLayer(keras.layers.Layer):
           z: Shape sample + batch + event.
           training: Whether to update moving averages. By default the training mode of Keras, and
             `True` outside of Keras.
-          **kwargs: Passed to `log_prob`, such as `target_log_prob`.
+          **kwargs: Passed to `log_prob`, such as `target_log_prob`. If events are floating, `z` and
+            floating tensors among these, except `T`, are cast to their type.
 
         Returns:
           log_prob: Shape sample + batch.
         """
+        dtype = _float_dtype(self.distribution)
+        if dtype is not None:
+            z = _cast_floats(z, dtype)
+            # A large T is infinite in half precision.
+            kwargs = {k: v if k == "T" else _cast_floats(v, dtype) for k, v in kwargs.items()}
         # Keras may have called the layer on the same tensor in another graph. TFP's bijectors would
         # then return cached results of that graph.
         z = tf.identity(z)
@@ -89,6 +94,10 @@ class DistributionLayer(keras.layers.Layer):
         held = contextlib.nullcontext() if training is None else hold_while(not training)
         with held:
             return self.distribution.log_prob(z, **kwargs)
+
+    def compute_output_spec(self, *args, **kwargs):
+        """Returns shape and type of `log_prob`. The layer does not know its type."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(self, input_shape):
         """Returns sample + batch shape: `input_shape` without the event, broadcast to the batch."""
@@ -125,6 +134,21 @@ class DistributionLayer(keras.layers.Layer):
         """Creates a layer from the result of `get_config`."""
         distribution = _description.Rebuilder()(config["distribution"])
         return super().from_config({**config, "distribution": distribution})
+
+
+def _float_dtype(distribution: tfd.Distribution) -> str | None:
+    """Returns the name of the type of events, `None` if that is not one floating type."""
+    dtype = getattr(distribution, "dtype", None)
+    return dtype.name if isinstance(dtype, tf.DType) and dtype.is_floating else None
+
+
+def _cast_floats(values: Any, dtype: str) -> Any:
+    """Casts floating tensors in a nested structure, and leaves other values unchanged."""
+
+    def cast(value):
+        return tf.cast(value, dtype) if tf.is_tensor(value) and value.dtype.is_floating else value
+
+    return tf.nest.map_structure(cast, values)
 
 
 def _check_kind(dtype, variable: keras.Variable, number: int) -> None:

@@ -453,17 +453,60 @@ def test_layer_knows_the_batch_in_its_output_shape():
     assert layer(keras.Input([2, 1])).shape == (None, 2, 3)
 
 
-def test_layer_keeps_the_type_of_its_distribution():
+@pytest.fixture
+def mixed_precision():
+    keras.config.set_dtype_policy("mixed_float16")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def test_layer_keeps_the_type_of_its_distribution(mixed_precision):
     """Keras casts inputs to the type of a layer. By default that is the type of the policy."""
     wide = tfd.Normal(tf.constant(0.0, tf.float64), 1.0)
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        for dist in (wide, tfd.Normal(tf.Variable(0.0), 1.0)):
-            layer = DistributionLayer(dist)
-            assert layer(np.zeros(3, np.float16)).dtype == dist.dtype
-            assert layer(keras.Input([])).dtype == dist.dtype.name
-    finally:
-        keras.config.set_dtype_policy("float32")
+    for dist in (wide, tfd.Normal(tf.Variable(0.0), 1.0)):
+        layer = DistributionLayer(dist)
+        assert layer(np.zeros(3, np.float16)).dtype == dist.dtype
+        assert layer(keras.Input([])).dtype == dist.dtype.name
+
+
+def resampled_labels(dtype, normalizer=-12.0):
+    """Returns a distribution of integers, whose density is of type `dtype`."""
+    return Resampled(
+        tfd.Categorical(logits=tf.constant([0.0, 1.0, 2.0], dtype)),
+        lambda z: tf.cast(z, dtype) / 3.0,
+        normalizer=normalizer,
+    )
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_layer_of_a_discrete_distribution_keeps_the_type_of_its_density(dtype, mixed_precision):
+    layer = DistributionLayer(resampled_labels(dtype, MovingAverage(8)))
+    z, target = tf.constant([0, 1]), tf.constant([-1.0, -2.0], dtype)
+    assert layer(z, target_log_prob=target).dtype == dtype
+    symbolic = layer(keras.Input([], dtype="int32"))
+    assert symbolic.dtype == dtype.name
+    assert symbolic.shape == (None,)
+
+
+def test_layer_casts_the_target_to_the_type_of_a_floating_distribution():
+    """Keras makes tensors of arrays, whose type `Resampled` does not change."""
+    layer, z = DistributionLayer(resampled_pair()), data()[:3]
+    assert layer(z, target_log_prob=np.zeros(3)).dtype == tf.float32
+    assert layer(z, target_log_prob=tf.zeros([3], tf.float16)).dtype == tf.float32
+
+
+def test_layer_does_not_cast_the_truncation(mixed_precision):
+    """In half precision a truncation of 1e5 is infinite."""
+    half = Resampled(
+        tfd.Normal(tf.constant(0.0, tf.float16), 1.0),
+        lambda z: tf.cast(z > 0.0, z.dtype),
+        normalizer=-12.0,
+    )
+    for dist, z in [(resampled_labels(tf.float32), 0), (half, tf.constant(-1.0, tf.float16))]:
+        T = tf.constant(1e5)
+        expected = dist.log_prob(z, T=T)
+        assert np.isfinite(expected)  # a(z) is 0: the density of untruncated resampling is 0
+        np.testing.assert_array_equal(DistributionLayer(dist)(tf.constant(z), T=T), expected)
 
 
 def test_frozen_log_z_is_in_the_weights_file(tmp_path):
