@@ -57,7 +57,8 @@ def fit(
     TensorShape([3])
 
     Args:
-      dist: A `Resampled` with a moving average, or any trainable TFP distribution.
+      dist: A `Resampled` with a moving average, or any trainable TFP distribution whose event is a
+        single tensor.
       samples: Samples of the target, shape `[N]` + batch + event: an array, a tensor, or a
         `tf.data.Dataset` of samples or of batches of them, which is read as often as needed and
         must not have a `.repeat()`. Or a function that draws fresh ones. It gets a stateless seed,
@@ -248,6 +249,11 @@ class _Loop:
 def _check_distribution(dist: Any) -> None:
     if not isinstance(dist, tfd.Distribution):
         raise TypeError(f"`dist` must be a TFP distribution; got {dist!r}.")
+    if tf.nest.is_nested(dist.dtype):
+        raise TypeError(
+            f"`dist` must have a single tensor as its event; {dist.name!r} is joint, with events "
+            f"of type {dist.dtype}. `tfd.Blockwise` makes one tensor of several."
+        )
     if not (dist.batch_shape.is_fully_defined() and dist.event_shape.is_fully_defined()):
         raise ValueError(
             f"`dist` must have a static shape; got batch shape {dist.batch_shape} and event shape "

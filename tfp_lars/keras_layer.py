@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,8 @@ class DistributionLayer(keras.layers.Layer):
 
     Keras 3 does not look into `tf.Module`s such as TFP's distributions. A distribution in a plain
     attribute of a Keras 3 model is silently neither trained nor saved. In this layer it is both.
-    This holds for `Resampled` and for all distributions of TFP.
+    This holds for `Resampled` and for all distributions of TFP. The input for a joint distribution
+    is a list or dictionary, as for its `log_prob`.
 
     >>> class Model(keras.Model):
     ...     def __init__(self):
@@ -56,8 +58,9 @@ class DistributionLayer(keras.layers.Layer):
     def __init__(self, distribution: tfd.Distribution, **kwargs):
         if not isinstance(distribution, tfd.Distribution):
             raise TypeError(f"`distribution` must be a TFP distribution; got {distribution!r}.")
+        dtype = distribution.dtype
         # Under a mixed precision policy, Keras would evaluate the distribution in half precision.
-        kwargs.setdefault("dtype", _float_dtype(distribution) or "float32")
+        kwargs.setdefault("dtype", dtype.name if _is_floating(dtype) else "float32")
         # Keras would cast all floating arguments to that type, also `T`.
         super().__init__(autocast=False, **kwargs)
         ownership.build_networks(distribution)
@@ -73,7 +76,7 @@ class DistributionLayer(keras.layers.Layer):
         """Returns `distribution.log_prob(z, **kwargs)`, of shape sample + batch.
 
         Args:
-          z: Shape sample + batch + event.
+          z: Shape sample + batch + event; a nested structure for a joint distribution.
           training: Whether to update moving averages. By default the training mode of Keras, and
             `True` outside of Keras.
           **kwargs: Passed to `log_prob`, such as `target_log_prob`. If events are floating, `z` and
@@ -82,14 +85,14 @@ class DistributionLayer(keras.layers.Layer):
         Returns:
           log_prob: Shape sample + batch.
         """
-        dtype = _float_dtype(self.distribution)
-        if dtype is not None:
-            z = _cast_floats(z, dtype)
+        dtype = self.distribution.dtype  # of each part of a joint distribution
+        z = tf.nest.map_structure(_cast_float, z, dtype, check_types=False)
+        if isinstance(dtype, tf.DType):
             # A large T is infinite in half precision.
             kwargs = {k: v if k == "T" else _cast_floats(v, dtype) for k, v in kwargs.items()}
         # Keras may have called the layer on the same tensor in another graph. TFP's bijectors would
         # then return cached results of that graph.
-        z = tf.identity(z)
+        z = tf.nest.map_structure(tf.identity, z)
         training = ownership.is_training() if training is None else training
         held = contextlib.nullcontext() if training is None else hold_while(not training)
         with held:
@@ -101,8 +104,12 @@ class DistributionLayer(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         """Returns sample + batch shape: `input_shape` without the event, broadcast to the batch."""
-        lead = tuple(input_shape)[: len(input_shape) - self.distribution.event_shape.rank]
-        return tuple(tf.broadcast_static_shape(tf.TensorShape(lead), self.distribution.batch_shape))
+        dist = self.distribution
+        shapes = tf.nest.flatten(keras.tree.map_shape_structure(tf.TensorShape, input_shape))
+        events = tf.nest.flatten(dist.event_shape)  # of the parts of a joint distribution
+        leads = [s[: s.rank - e.rank] for s, e in zip(shapes, events, strict=True)]
+        batches = [tf.TensorShape(b) for b in tf.nest.flatten(dist.batch_shape)]
+        return tuple(functools.reduce(tf.broadcast_static_shape, [*leads, *batches]))
 
     def load_own_variables(self, store):
         """Loads variables by number. Raises if their types show that the file does not fit."""
@@ -136,19 +143,18 @@ class DistributionLayer(keras.layers.Layer):
         return super().from_config({**config, "distribution": distribution})
 
 
-def _float_dtype(distribution: tfd.Distribution) -> str | None:
-    """Returns the name of the type of events, `None` if that is not one floating type."""
-    dtype = getattr(distribution, "dtype", None)
-    return dtype.name if isinstance(dtype, tf.DType) and dtype.is_floating else None
+def _is_floating(dtype: Any) -> bool:
+    return isinstance(dtype, tf.DType) and dtype.is_floating
 
 
-def _cast_floats(values: Any, dtype: str) -> Any:
-    """Casts floating tensors in a nested structure, and leaves other values unchanged."""
+def _cast_float(value: Any, dtype: Any) -> Any:
+    """Casts a floating tensor to a floating type, and returns other values unchanged."""
+    are_floating = tf.is_tensor(value) and value.dtype.is_floating and _is_floating(dtype)
+    return tf.cast(value, dtype) if are_floating else value
 
-    def cast(value):
-        return tf.cast(value, dtype) if tf.is_tensor(value) and value.dtype.is_floating else value
 
-    return tf.nest.map_structure(cast, values)
+def _cast_floats(values: Any, dtype: tf.DType) -> Any:
+    return tf.nest.map_structure(lambda value: _cast_float(value, dtype), values)
 
 
 def _check_kind(dtype, variable: keras.Variable, number: int) -> None:

@@ -575,6 +575,11 @@ def with_values(*values):
         bad("`dist` has no trainable", dist=lambda: tfd.MultivariateNormalDiag(tf.zeros(2))),
         bad("must be a TFP distribution", TypeError, dist=AcceptanceNetwork),
         bad(
+            "`dist` must have a single tensor as its event; 'Joint.*' is joint.*`tfd.Blockwise`",
+            TypeError,
+            dist=lambda: tfd.JointDistributionSequential([tfd.Normal(tf.Variable(0.0), 1.0)] * 2),
+        ),
+        bad(
             "have the log density -inf",
             dist=lambda: Resampled(
                 tfd.Sample(tfd.Uniform(-1.0, 1.0), [2]), AcceptanceNetwork((4,))

@@ -637,6 +637,58 @@ def test_layer_trains_and_saves_any_distribution(tmp_path):
     )
 
 
+def sequential_joint():
+    """Returns a distribution of a number, a vector and a count that depends on the number."""
+    return tfd.JointDistributionSequential(
+        [
+            tfd.Normal(tf.Variable(0.5), 1.0),
+            tfd.MultivariateNormalDiag(tf.Variable([0.1, 0.2])),
+            lambda _, z: tfd.Poisson(tf.exp(z)),
+        ]
+    )
+
+
+def named_joint():
+    """Returns a batch of three."""
+    parts = {"b": tfd.Normal(tf.Variable([0.0, 1.0, 2.0]), 1.0)}
+    parts["a"] = tfd.Categorical(logits=tf.Variable(tf.eye(3)))
+    return tfd.JointDistributionNamed(parts)
+
+
+def coroutine_joint():
+    """Returns a joint distribution whose event shapes differ from those of its parts."""
+    loc = tf.Variable([0.5, 0.1, 0.3])
+
+    def parts():
+        z = yield tfd.Normal(loc, 1.0, name="z")
+        yield tfd.Normal(z[..., :2], 1.0, name="x")
+
+    dist = tfd.JointDistributionCoroutineAutoBatched(parts)
+    dist.loc = loc
+    return dist
+
+
+@pytest.mark.parametrize("make", [sequential_joint, named_joint, coroutine_joint])
+def test_layer_of_a_joint_distribution(make, mixed_precision):
+    dist = make()
+    layer, z = DistributionLayer(dist), dist.sample(5, seed=1)
+    assert len(layer.trainable_variables) == len(dist.trainable_variables) > 0
+    expected = dist.log_prob(z)
+    np.testing.assert_array_equal(layer(z), expected)
+    shapes = tf.nest.map_structure(lambda part: tuple(part.shape), z)
+    assert layer.compute_output_shape(shapes) == expected.shape
+
+    def as_input(part):
+        return keras.Input(part.shape[1:], dtype=part.dtype.name)
+
+    inputs = tf.nest.map_structure(as_input, z)
+    symbolic = layer(inputs)
+    assert symbolic.shape == (None, *expected.shape[1:])
+    assert symbolic.dtype == expected.dtype.name
+    model = keras.Model(tf.nest.flatten(inputs), symbolic)
+    np.testing.assert_allclose(model(tf.nest.flatten(z)), expected, rtol=1e-6)
+
+
 # tf_keras
 
 
