@@ -28,6 +28,7 @@ from tfp_lars.normalizer.argument import (
     check_estimate,
     check_outside_of_functions,
     if_still_valid,
+    settings_of_inner,
 )
 from tfp_lars.normalizer.monte_carlo import ProposalSums
 from tfp_lars.normalizer.training_estimate import log_mean_accept
@@ -35,9 +36,6 @@ from tfp_lars.normalizer.training_estimate import log_mean_accept
 __all__ = ["Resampled", "ResampledDistribution"]
 
 tfd = tfp.distributions
-
-# Arguments of `estimate_log_normalizer` that fit only the distribution that they were made for.
-_OF_ONE_DISTRIBUTION = ("antithetic", "reflect_fn", "importance_distribution", "continue_from")
 
 
 class Resampled(tfd.Distribution):
@@ -339,16 +337,8 @@ class Resampled(tfd.Distribution):
             pure function: the same input gives the same output. Its log Z is saved with the
             weights; `frozen.estimate` has the standard error.
         """
-        check_estimate(estimate)
-        inner_kwargs = {}
-        if moving_averages(self.proposal):
-            inner_kwargs = {k: v for k, v in kwargs.items() if k not in _OF_ONE_DISTRIBUTION}
-        unused = sorted(kwargs.keys() - inner_kwargs.keys())
-        if estimate is not None and unused:
-            raise TypeError(
-                f"`freeze` got an `estimate` and also {unused}, which configure a new "
-                "estimate. Pass one or the other."
-            )
+        inner_kwargs = settings_of_inner(kwargs) if moving_averages(self.proposal) else {}
+        check_estimate(estimate, unused=kwargs.keys() - inner_kwargs.keys())
         proposal = self._freeze_proposal(inner_kwargs)
         if estimate is None:
             dist = self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,16 @@ from tfp_lars.normalizer.fixed import FixedNormalizer
 from tfp_lars.normalizer.moving_average import MovingAverage
 from tfp_lars.normalizer.protocol import Normalizer
 
-__all__ = ["as_normalizer", "check_estimate", "check_outside_of_functions", "if_still_valid"]
+__all__ = [
+    "as_normalizer",
+    "check_estimate",
+    "check_outside_of_functions",
+    "if_still_valid",
+    "settings_of_inner",
+]
+
+# Arguments of `estimate_log_normalizer` that fit only the distribution that they were made for.
+_OF_ONE_DISTRIBUTION = ("antithetic", "reflect_fn", "importance_distribution", "continue_from")
 
 
 def as_normalizer(normalizer: Any) -> Normalizer:
@@ -33,8 +43,18 @@ def check_outside_of_functions() -> None:
         )
 
 
-def check_estimate(estimate: Any) -> None:
-    """Raises if a number of samples was passed as log Z."""
+def settings_of_inner(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of an estimate that also suit distributions inside the proposal."""
+    return {k: v for k, v in settings.items() if k not in _OF_ONE_DISTRIBUTION}
+
+
+def check_estimate(estimate: Any, unused: Collection[str]) -> None:
+    """Raises if `freeze` was called with a number of samples as log Z, or with unused settings."""
+    if estimate is not None and unused:
+        raise TypeError(
+            f"`freeze` got an `estimate` and also {sorted(unused)}, which configure a new "
+            "estimate. Pass one or the other."
+        )
     if is_real_number(estimate) and estimate >= 1:
         raise ValueError(
             f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
