@@ -37,6 +37,7 @@ __all__ = [
     "inference_mode",
     "keras_model_on_the_stack",
     "no_recording",
+    "recording_is_stopped",
     "sublayers",
     "tape_is_recording",
     "untracked",
@@ -123,6 +124,16 @@ def no_recording() -> contextlib.AbstractContextManager:
     from tensorflow.python.eager import record
 
     return record.stop_recording()
+
+
+def recording_is_stopped() -> bool:
+    """Whether `no_recording` or `tf.recompute_grad` has stopped all gradient tapes of this thread.
+
+    New tapes do not record then, either. TensorFlow has no public function for this.
+    """
+    from tensorflow.python import pywrap_tfe
+
+    return pywrap_tfe.TFE_Py_TapeSetIsStopped()
 
 
 def tape_is_recording() -> bool:

@@ -43,12 +43,13 @@ def sample(
       proposal: Any TFP distribution.
       n: Number of draws, shape `[]`.
       seed: Stateless seed, `int32[2]`.
-      differentiable: Whether the draws carry gradients to the parameters of the proposal.
+      differentiable: Whether the draws carry gradients to the parameters of the proposal. Where
+        recording is stopped, as in the first pass of `tf.recompute_grad`, they never do.
 
     Returns:
       z: Shape `[n]` + batch + event.
     """
-    if not differentiable:
+    if not differentiable or _compat.recording_is_stopped():
         proposal = without_implicit_gradients(proposal)
     if tf.config.get_visible_devices("GPU") or not _is_transformed_gaussian(proposal):
         return _plain_sample(proposal, n, seed)

@@ -95,6 +95,17 @@ def test_no_recording_stops_all_tapes_and_accumulators():
     assert float(outer.gradient(z, x)) == 6.0 and float(accumulator.jvp(z)) == 6.0
 
 
+def test_recording_is_stopped():
+    assert not _compat.recording_is_stopped()
+    with tf.GradientTape():
+        assert not _compat.recording_is_stopped()
+        with _compat.no_recording():
+            assert _compat.recording_is_stopped()
+            with tf.GradientTape():
+                assert _compat.recording_is_stopped()
+        assert not _compat.recording_is_stopped()
+
+
 @pytest.mark.parametrize("library", [keras, tf_keras])
 def test_inference_mode(library):
     dropout = library.layers.Dropout(0.5)
