@@ -122,6 +122,27 @@ def test_pseudo_inputs_start_around_the_mean_and_stay_in_the_unit_interval():
     assert np.all((prior.pseudo_inputs > 0.0) & (prior.pseudo_inputs < 1.0))
 
 
+def test_without_a_seed_tensorflow_s_own_decides():
+    values = []
+    for s in [1, 1, 2]:
+        tf.random.set_seed(s)
+        values.append([make(seed=None).pseudo_inputs.numpy() for _ in range(2)])
+    np.testing.assert_array_equal(values[0], values[1])
+    assert np.all(values[0][0] != values[0][1]) and np.all(values[0][0] != values[2][0])
+
+
+def test_pseudo_inputs_follow_the_seed():
+    """The stored results of the examples depend on the numbers of integer seeds."""
+    noise = np.random.default_rng(7).standard_normal((5, 2, 3))
+    expected = 1.0 / (1.0 + np.exp(-np.log(0.3 / 0.7) - 0.5 * noise))
+    for seed in (7, np.int64(7)):
+        prior = make(seed=seed, mean=0.3, stddev=0.5)
+        np.testing.assert_allclose(prior.pseudo_inputs, expected, rtol=1e-5)
+    pairs = [make(seed=tf.constant(pair)).pseudo_inputs for pair in ([-1, 2], [-1, 2], [3, 2])]
+    np.testing.assert_array_equal(pairs[0], pairs[1])
+    assert np.all(pairs[0] != pairs[2])
+
+
 def test_gradient_reaches_pseudo_inputs_and_encoder():
     encoder = Encoder()
     prior = make(encoder)

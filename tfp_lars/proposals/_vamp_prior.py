@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _arguments, _compat
+from tfp_lars import _arguments, _compat, _seeds
 from tfp_lars.proposals._unbatched import UnbatchedDistribution
 
 __all__ = ["VampPrior", "vamp_prior"]
@@ -122,7 +122,7 @@ def vamp_prior(
     mean: float | np.ndarray = 0.05,
     stddev: float = 1.0,
     dtype: tf.DType = tf.float32,
-    seed: int | None = None,
+    seed: int | tf.Tensor | None = None,
     name: str = "vamp_prior",
 ) -> VampPrior:
     """Returns a VampPrior (Tomczak and Welling, 2018) for an encoder.
@@ -142,7 +142,8 @@ def vamp_prior(
         the training data.
       stddev: Initial standard deviation of their logits.
       dtype: Type of the pseudo-inputs.
-      seed: Seed for the initial pseudo-inputs.
+      seed: Seed for the initial pseudo-inputs: an `int`, a stateless seed of shape `[2]`, or `None`
+        for one that follows `tf.random.set_seed`.
       name: Name of the distribution.
 
     Returns:
@@ -156,6 +157,9 @@ def vamp_prior(
         raise ValueError(f"`mean` must be between 0 and 1; got {mean!r}.")
     center = np.log(mean) - np.log1p(-np.asarray(mean))
     shape = (num_components, *input_shape)
+    # An integer goes to NumPy directly, as it did for the stored results of the examples.
+    if not isinstance(seed, (int, np.integer)):
+        seed = next(_seeds.integers(seed))
     noise = np.random.default_rng(seed).standard_normal(shape)
     logits = tf.Variable(tf.cast(center + stddev * noise, dtype), name="pseudo_input_logits")
     return VampPrior(encode, logits, name=name)
