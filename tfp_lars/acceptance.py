@@ -138,8 +138,8 @@ def _another(initializer: Any) -> Any:
 class LogAcceptance(tf.Module):
     """`log a(z)` from the `accept_fn` of the user.
 
-    `accept_fn` is called once at construction. This builds lazy networks, reports wrong shapes,
-    types and values early, and shows which variables a plain function reads.
+    `accept_fn` is called at construction. This builds lazy networks, reports wrong shapes, types
+    and values early, and shows which variables a plain function reads.
 
     Args:
       accept_fn: A callable, Keras 3 or tf_keras model, `tf.Module`, or a `SlicedAcceptance`. If its
@@ -242,11 +242,11 @@ class LogAcceptance(tf.Module):
         with tf.GradientTape() as tape:
             value = self._evaluate(probe)
         self.output_dtype = value.dtype
-        self._list_variables(tape.watched_variables())
+        self._list_variables(tape.watched_variables(), probe)
         if draws is not None:
             self._raise_on_bad_values(value, draws, _DRAWS)
 
-    def _list_variables(self, watched: Sequence[tf.Variable]) -> None:
+    def _list_variables(self, watched: Sequence[tf.Variable], probe: tf.Tensor) -> None:
         if isinstance(self._network, keras.Layer):
             self._listed_variables = ownership.tf_variables(self._network)
         elif isinstance(self._network, tf.Module):
@@ -259,6 +259,8 @@ class LogAcceptance(tf.Module):
                 self._listed_variables = missed
         else:
             self._listed_variables = list(watched)
+            if watched:
+                ownership.remember_keras_variables_read(lambda: self._evaluate(probe))
 
     def _as_tensor(self, value) -> tf.Tensor:
         if isinstance(self._network, AcceptanceNetwork):

@@ -94,6 +94,8 @@ class DistributionLayer(keras.layers.Layer):
         # then return cached results of that graph.
         z = tf.nest.map_structure(tf.identity, z)
         training = ownership.is_training() if training is None else training
+        if not tf.executing_eagerly():  # `fit` traces this code
+            ownership.check_updated_once()
         held = contextlib.nullcontext() if training is None else hold_while(not training)
         with held:
             return self.distribution.log_prob(z, **kwargs)
@@ -111,13 +113,29 @@ class DistributionLayer(keras.layers.Layer):
         batches = [tf.TensorShape(b) for b in tf.nest.flatten(dist.batch_shape)]
         return tuple(functools.reduce(tf.broadcast_static_shape, [*leads, *batches]))
 
+    def save_own_variables(self, store):
+        """Saves variables by number, those that can be trained first."""
+        for number, variable in enumerate(self._in_file()):
+            store[f"{number}"] = variable
+
     def load_own_variables(self, store):
         """Loads variables by number. Raises if their types show that the file does not fit."""
-        variables = self._trainable_variables + self._non_trainable_variables
+        variables = self._in_file()
         if len(store.keys()) == len(variables):  # else Keras raises
             for number, variable in enumerate(variables):
                 _check_kind(store[f"{number}"].dtype, variable, number)
+            number_in_file = {id(v): number for number, v in enumerate(variables)}
+            expected = self._trainable_variables + self._non_trainable_variables
+            store = {str(n): store[f"{number_in_file[id(v)]}"] for n, v in enumerate(expected)}
         super().load_own_variables(store)
+
+    def _in_file(self) -> list[keras.Variable]:
+        """Returns the variables in the order of a file.
+
+        Keras saves frozen variables last. Whether one is frozen can differ between two processes,
+        and this layer may share it with another one that is frozen.
+        """
+        return sorted(self.own_variables, key=lambda v: not v.value.trainable)
 
     def get_config(self):
         """Returns the configuration for `from_config`, without the weights of networks.
@@ -170,7 +188,13 @@ def _check_kind(dtype, variable: keras.Variable, number: int) -> None:
 
 
 def _share(variable: tf.Variable, number: int) -> keras.Variable:
-    """Returns a `keras.Variable` that shares the memory of `variable`."""
+    """Returns the `keras.Variable` that shares the memory of `variable`, if necessary a new one.
+
+    It may belong to another layer of the model, which then lists it once.
+    """
+    known = ownership.keras_variable(variable)
+    if known is not None:
+        return known
     # Names of `tf.Variable`s need not be unique, so they are numbered. Keras allows no slashes.
     short_name = variable.name.split(":")[0].split("/")[-1]
     shared = keras.Variable(
@@ -190,6 +214,7 @@ def _share(variable: tf.Variable, number: int) -> keras.Variable:
     if variable.constraint is not None:
         # The masks of `tfb.AutoregressiveNetwork`, for example, are constraints of its kernels.
         shared.constraint = _SharedConstraint(variable.constraint)
+    ownership.remember_keras_variables([shared])
     return shared
 
 

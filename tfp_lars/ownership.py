@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,16 +22,23 @@ from tfp_lars import _compat
 
 __all__ = [
     "build_networks",
+    "check_updated_once",
     "is_training",
     "keras3_layers",
     "keras3_variables",
+    "keras_variable",
     "network_of",
+    "remember_keras_variables",
+    "remember_keras_variables_read",
     "tf_variables",
     "variables_in_keras3_layers",
     "warn_if_not_owned",
 ]
 
 tfd = tfp.distributions
+
+# By the id of the `tf.Variable`, which lives at least as long as the `keras.Variable` that has it.
+_KERAS_VARIABLES: weakref.WeakValueDictionary[int, keras.Variable] = weakref.WeakValueDictionary()
 
 
 def tf_variables(layer: keras.Layer) -> list[tf.Variable]:
@@ -39,6 +47,45 @@ def tf_variables(layer: keras.Layer) -> list[tf.Variable]:
     Every optimizer takes `tf.Variable`s. Those of tf_keras do not take `keras.Variable`s.
     """
     return [v.value if isinstance(v, keras.Variable) else v for v in layer.variables]
+
+
+def keras_variable(variable: tf.Variable) -> keras.Variable | None:
+    """Returns a remembered `keras.Variable` that shares the memory of `variable`.
+
+    Keras compares `keras.Variable`s by identity. A model with two of them for one `tf.Variable`
+    would update it twice in each step.
+    """
+    found = _KERAS_VARIABLES.get(id(variable))
+    return found if found is not None and found.value is variable else None
+
+
+def remember_keras_variables(variables: Iterable[keras.Variable]) -> None:
+    """Lets `keras_variable` find these variables as long as they are in use elsewhere."""
+    for variable in variables:
+        _KERAS_VARIABLES[id(variable.value)] = variable
+
+
+def remember_keras_variables_read(function: Callable[[], Any]) -> None:
+    """Calls a function again, whose networks are built, and remembers what it reads.
+
+    A `GradientTape` shows only the `tf.Variable`s.
+    """
+    with _ReadVariables() as read:
+        function()
+    remember_keras_variables(read.variables.values())
+
+
+class _ReadVariables(keras.StatelessScope):
+    """Records the `keras.Variable`s that code within a `with` block reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.variables: dict[int, keras.Variable] = {}
+
+    def get_current_value(self, variable):
+        """Returns `None`, unless the block has changed the variable. Keras calls this."""
+        self.variables[id(variable)] = variable
+        return super().get_current_value(variable)
 
 
 def keras3_layers(module: tf.Module) -> list[keras.Layer]:
@@ -129,6 +176,23 @@ def warn_if_not_owned(variables: Iterable[tf.Variable], name: str) -> bool:
             stacklevel=2,
         )
     return True
+
+
+def check_updated_once() -> None:
+    """Raises if a Keras 3 model that is executing a training step owns a variable twice."""
+    model, _ = _compat.keras_model_on_the_stack("train_step")
+    if model is None:
+        return
+    seen = {}
+    for variable in model.trainable_variables:
+        first = seen.setdefault(id(variable.value), variable)
+        if first is not variable:
+            raise ValueError(
+                f"{first.path!r} and {variable.path!r} of the Keras model {model.name!r} are one "
+                "variable, which each step would update twice. A function that a distribution "
+                "calls reads the weights of a layer of the model. Pass the layer itself, such as "
+                "`accept_fn=net` instead of `accept_fn=lambda z: net(z)`."
+            )
 
 
 def is_training() -> bool | None:

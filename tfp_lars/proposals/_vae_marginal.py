@@ -51,16 +51,21 @@ class VAEMarginal(UnbatchedDistribution):
         self._seed = _compat.untracked(seed)
         # One pass creates the weights of lazy networks and finds those that plain functions read.
         with tf.GradientTape() as tape:
-            likelihood = decode(prior.sample(1, seed=(0, 0)))
-            _check_output("decode", likelihood)
-            posterior = encode(likelihood.sample(seed=(0, 1)))
-            _check_output("encode", posterior)
+            likelihood, posterior = self._pass()
         _check_posterior(posterior, prior)
         self._track(networks, tape.watched_variables())
         kinds = {prior.reparameterization_type, likelihood.reparameterization_type}
         reparameterized = kinds == {tfd.FULLY_REPARAMETERIZED}
         kind = tfd.FULLY_REPARAMETERIZED if reparameterized else tfd.NOT_REPARAMETERIZED
         super().__init__(likelihood.event_shape, likelihood.dtype, kind, parameters, name)
+
+    def _pass(self) -> tuple[tfd.Distribution, tfd.Distribution]:
+        """Returns the outputs of `decode` and `encode` for one draw."""
+        likelihood = self._decode(self._prior.sample(1, seed=(0, 0)))
+        _check_output("decode", likelihood)
+        posterior = self._encode(likelihood.sample(seed=(0, 1)))
+        _check_output("encode", posterior)
+        return likelihood, posterior
 
     @property
     def prior(self) -> tfd.Distribution:
@@ -119,6 +124,8 @@ class VAEMarginal(UnbatchedDistribution):
             owners = [ownership.network_of(f) for f in (self._encode, self._decode)]
             networks = [n for n in owners if isinstance(n, (keras.Layer, tf.Module))]
             listed = list(watched) if len(networks) < len(owners) else []
+            if listed:
+                ownership.remember_keras_variables_read(self._pass)
         # TensorFlow walks modules only, so the variables of Keras 3 networks are listed. The
         # networks are kept for Keras; as a dependency, a checkpoint would contain them twice.
         keras3 = [n for n in networks if isinstance(n, keras.Layer)]
