@@ -25,6 +25,9 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
     average, the backward pass the gradient of the current estimate. `target_log_prob` adds the
     evaluated points to the estimate, reweighted, which lowers its variance.
 
+    Create one for each distribution: two distributions that share an average mix their Z. Copies of
+    a distribution share it because they have the same Z.
+
     Each member of the proposal's batch has its own average. An update that is not finite, for
     example after a batch with a NaN, is skipped for the members that it concerns. The value of that
     call is NaN. `reset()` starts the average again.
