@@ -50,15 +50,15 @@ def settings_of_inner(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_estimate(estimate: Any, unused: Collection[str]) -> None:
     """Raises if `freeze` was called with a number of samples as log Z, or with unused settings."""
-    if estimate is not None and unused:
-        raise TypeError(
-            f"`freeze` got an `estimate` and also {sorted(unused)}, which configure a new "
-            "estimate. Pass one or the other."
-        )
     if is_real_number(estimate) and estimate >= 1:
         raise ValueError(
             f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
             f"that many proposals, write `freeze(num_samples={int(estimate)})`."
+        )
+    if estimate is not None and unused:
+        raise TypeError(
+            f"`freeze` got an `estimate` and also {sorted(unused)}, which configure a new "
+            "estimate. Pass one or the other."
         )
 
 
