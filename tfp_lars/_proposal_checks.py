@@ -43,11 +43,13 @@ def check_proposal(proposal: Any) -> None:
             f"`proposal` must have a single tensor as its event; {proposal.name!r} is joint, with "
             f"events of type {proposal.dtype}. `tfd.Blockwise` makes one tensor of several."
         )
-    if proposal.event_shape.rank is None:
-        raise ValueError(
-            f"`proposal` must have an event shape of known rank; that of {proposal.name!r} is "
-            "unknown."
-        )
+    for kind, shape in (("event", proposal.event_shape), ("batch", proposal.batch_shape)):
+        if shape.rank is None:
+            raise ValueError(
+                f"`proposal` must have event and batch shapes of known rank; the {kind} shape of "
+                f"{proposal.name!r} has an unknown rank. Set the rank of its parameters, such as "
+                "by `tf.ensure_shape(loc, [None])`."
+            )
 
 
 def probe_draws(proposal: tfd.Distribution) -> tf.Tensor | None:

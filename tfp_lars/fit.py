@@ -12,6 +12,7 @@ import tensorflow_probability as tfp
 from tfp_lars import _arguments, _fit_evaluation, _fit_samples, _seeds, ownership
 from tfp_lars._fit_result import FitResult, mean_and_stderr
 from tfp_lars._fit_training import Recipe, Snapshot, Trainer, checked_optimizer
+from tfp_lars.normalizer import moving_averages
 from tfp_lars.resampled import Resampled
 
 __all__ = ["FitResult", "fit"]
@@ -84,6 +85,7 @@ def fit(
         the same weights. For a more precise log Z, call `dist.freeze(num_samples=...)`.
     """
     _check_distribution(dist)
+    _check_not_held(dist, trainable_proposal)
     variables = _variables_to_train(dist, trainable_proposal)
     batch_size = _arguments.checked_count("batch_size", batch_size)
     if num_steps is not None:
@@ -264,6 +266,19 @@ def _check_distribution(dist: Any) -> None:
             f"`dist`, {dist.name!r}, has a fixed log Z, which would be wrong after each step. Pass "
             "the distribution with a moving average: "
             "`dist.copy(normalizer=tfp_lars.MovingAverage())`."
+        )
+
+
+def _check_not_held(dist: tfd.Distribution, trainable_proposal: bool) -> None:
+    """Raises if a moving average is held whose Z the training changes."""
+    if isinstance(dist, Resampled) and not trainable_proposal:
+        averages = moving_averages(dist.normalizer)  # pyright: ignore[reportArgumentType]
+    else:
+        averages = moving_averages(dist)
+    if any(average.is_held for average in averages):
+        raise ValueError(
+            f"A moving average of `dist`, {dist.name!r}, is held, so its Z would be wrong after "
+            "each step. Call `fit` outside of `with dist.held():`, or call `release()` first."
         )
 
 

@@ -52,10 +52,11 @@ class DistributionLayer(keras.layers.Layer):
 
     Args:
       distribution: Any TFP distribution. Networks in it are built if necessary.
-      **kwargs: Passed to `keras.layers.Layer`: `name`, `trainable`.
+      trainable: Whether to train the variables. The property `trainable` changes this later.
+      **kwargs: Passed to `keras.layers.Layer`, such as `name`.
     """
 
-    def __init__(self, distribution: tfd.Distribution, **kwargs):
+    def __init__(self, distribution: tfd.Distribution, *, trainable: bool = True, **kwargs):
         if not isinstance(distribution, tfd.Distribution):
             raise TypeError(f"`distribution` must be a TFP distribution; got {distribution!r}.")
         dtype = distribution.dtype
@@ -71,6 +72,10 @@ class DistributionLayer(keras.layers.Layer):
         own = [v for v in distribution.variables if id(v) not in owned]
         self.own_variables = [_share(v, number) for number, v in enumerate(own)]
         self.built = True
+        if not trainable:
+            # Setting the property freezes the variables. As an argument of the constructor of Keras
+            # it would not reach them.
+            self.trainable = False
 
     def call(self, z: tf.Tensor, training: bool | None = None, **kwargs) -> tf.Tensor:
         """Returns `distribution.log_prob(z, **kwargs)`, of shape sample + batch.

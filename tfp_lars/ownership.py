@@ -7,6 +7,7 @@ A Keras 3 layer in turn silently skips distributions. This module bridges the tw
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 import weakref
@@ -70,9 +71,23 @@ def remember_keras_variables_read(function: Callable[[], Any]) -> None:
 
     A `GradientTape` shows only the `tf.Variable`s.
     """
-    with _ReadVariables() as read:
+    with _ReadVariables() as read, _functions_run_eagerly():
         function()
     remember_keras_variables(read.variables.values())
+
+
+@contextlib.contextmanager
+def _functions_run_eagerly() -> Iterator[None]:
+    """Runs the Python code of each `tf.function`, also of those that are traced already.
+
+    Has no effect inside a graph, where the code may depend on Autograph.
+    """
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(before or tf.executing_eagerly())
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 class _ReadVariables(keras.StatelessScope):

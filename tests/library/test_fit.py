@@ -508,6 +508,16 @@ def with_values(*values):
     return z
 
 
+def held():
+    dist = resampled()
+    dist.normalizer.hold()
+    return dist
+
+
+def held_inside():
+    return Resampled(held(), AcceptanceNetwork((4,)))
+
+
 @pytest.mark.parametrize(
     ("error", "message", "dist", "samples", "kwargs"),
     [
@@ -561,6 +571,12 @@ def with_values(*values):
             "fixed log Z.*copy\\(normalizer=tfp_lars.MovingAverage\\(\\)\\)",
             dist=lambda: resampled(normalizer=-1.0),
         ),
+        bad("A moving average of `dist`, 'Resampled', is held.*`release\\(\\)`", dist=held),
+        bad(
+            "A moving average of `dist`, 'Resampled', is held",
+            dist=held_inside,
+            trainable_proposal=True,
+        ),
         bad(
             "`trainable_proposal=True`, but the proposal .* has no trainable",
             trainable_proposal=True,
@@ -596,6 +612,13 @@ def with_values(*values):
 def test_wrong_arguments_are_named(error, message, dist, samples, kwargs):
     with pytest.raises(error, match=message):
         fit(dist(), samples(), **{**FEW, **kwargs})
+
+
+def test_average_of_a_fixed_proposal_may_be_held():
+    """The training does not change its Z."""
+    dist = held_inside()
+    fit(dist, data(), **FEW)
+    assert int(dist.proposal.normalizer.num_updates) == 0 < int(dist.normalizer.num_updates)
 
 
 def test_graph_is_refused():

@@ -167,6 +167,22 @@ def network(z):
     return tf.sigmoid(tf.reduce_sum(z, -1))
 
 
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("batch", lambda loc: tfd.Normal(loc, 1.0)),
+        ("event", lambda loc: tfd.Independent(tfd.Normal(loc, 1.0))),
+    ],
+)
+def test_proposal_of_unknown_rank_is_refused(kind, make):
+    @tf.function(input_signature=[tf.TensorSpec(None)], autograph=False)
+    def sample(loc):
+        return Resampled(make(loc), tf.sigmoid, normalizer=-0.7).sample(3, seed=1)
+
+    with pytest.raises(ValueError, match=f"the {kind} shape of .* has an unknown rank.*ensure_sh"):
+        sample(tf.zeros([2]))
+
+
 @pytest.mark.parametrize("accept_fn", [network, AcceptanceNetwork])
 @pytest.mark.parametrize("normalizer", [-0.7, MovingAverage])
 def test_z_of_unknown_rank(accept_fn, normalizer):

@@ -191,6 +191,12 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
         self._check_built()
         self._held.assign(False)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the updates are stopped. For eager mode."""
+        self._check_built()
+        return bool(self._held.numpy())
+
     @contextlib.contextmanager
     def held(self) -> Iterator[MovingAverage]:
         """Holds the average within a `with` block and restores its state afterward."""
