@@ -16,7 +16,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
 from examples.common import command_line, cores, files, locks, tables
-from examples.common.command_line import UserError, positive
+from examples.common.command_line import UserError, positive, truncation
 from examples.vae.config import Config, PriorConfig
 from examples.vae.datasets import DATASETS
 from examples.vae.priors import PRIORS
@@ -105,6 +105,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--out", type=pathlib.Path, required=True, help="directory for the results")
     add("--recipe", nargs="+", choices=RECIPES, default=None, help="recipes (default: all)")
     add("--steps", type=positive, default=10_000, help="optimizer steps of each training")
+    add("--T", type=truncation, default=100, help="truncation of resampled priors, inf for none")
     add("--seed", type=int, default=0, help="seed for weights, batches and noise")
     add("--images", type=positive, default=2000, help="validation images, evenly spaced")
     add("--iwae-samples", type=positive, default=200, help="importance samples for each image")
@@ -145,7 +146,9 @@ def _compare(args: argparse.Namespace, images) -> None:
 def _result(args, images, recipe: str, prior: str) -> float:
     """Returns the validation NLL of a training, from the output directory if it is there."""
     settings = {"steps": args.steps, "seed": args.seed, "schedule": "short"}
-    config = configuration(Config(args.dataset, "vae", PriorConfig(prior), **settings), recipe)
+    T = args.T if PRIORS[prior].is_resampled else PriorConfig.T
+    config = Config(args.dataset, "vae", PriorConfig(prior, T=T), **settings)
+    config = configuration(config, recipe)
     evaluation = {name: getattr(args, name) for name in ("images", "iwae_samples", "z_samples")}
     wanted = {"recipe": recipe, "data": images.digest, **config.identity(), **evaluation}
     path = args.out / f"{recipe.replace(' ', '-')}-{config.name}-{args.steps}-s{args.seed}.json"

@@ -64,5 +64,18 @@ def test_finished_trainings_are_kept(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "_validation_nll", None)  # calling it would fail
     search.main([*arguments, *recipes])
     assert table in capsys.readouterr().out
+    assert len(list(tmp_path.glob("*.json"))) == 2
     with pytest.raises(UserError, match="of another configuration"):
         search.main([*arguments, *recipes, "--images", "21"])
+
+
+def test_truncation_concerns_resampled_priors_only(monkeypatch, tmp_path):
+    found = []
+    monkeypatch.setattr(search, "_validation_nll", lambda config, *_: found.append(config) or 1.0)
+    arguments = ["--prior", "lars", "real_nvp", "--T", "inf", "--recipe", "T fixed"]
+    search.main([*SMALL, *EVALUATION, *arguments, "--out", str(tmp_path)])
+    assert [config.prior.T for config in found] == [None, 100]
+    names = {path.name for path in tmp_path.glob("*.json")}
+    assert names == {
+        f"T-fixed-mnist5k-vae-{p}-short-schedule-10-s0.json" for p in ("lars-Tinf", "real_nvp")
+    }
