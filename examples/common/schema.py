@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ def check(content: Mapping, expected: Mapping[str, object]) -> None:
       content: Entries by name. Others than the expected ones are ignored.
       expected: Type of each entry: `int`, `float`, `str`, `bool`, `None`, unions of these,
         `tuple[T, ...]` for lists, or `dict[K, V]`. Integers count as floats, and have 64 bits.
+        Floats are finite.
 
     Raises:
       ValueError: An entry is missing or has another type.
@@ -39,6 +41,8 @@ def _fits(value, hint) -> bool:
         return value is None or hint is bool
     if hint in (int, float) and isinstance(value, int):
         return abs(value) < 2**63
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
     return isinstance(value, hint)
 
 
@@ -48,7 +52,7 @@ def _in_words(hint) -> str:
     if typing.get_origin(hint) is tuple:
         return f"a list, each {_in_words(typing.get_args(hint)[0])}"
     words = {
-        float: "a number",
+        float: "a finite number",
         int: "an integer",
         str: "text",
         bool: "true or false",

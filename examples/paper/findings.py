@@ -47,7 +47,7 @@ class Lower:
         text = f"{self.low} is {size} {which} than {self.high}"
         if self.metric != "nll":
             text = f"{metric.heading} of {text}"
-        if abs(difference.value) <= 2 * difference.stderr:
+        if not abs(difference.value) > 2 * difference.stderr:  # also if the error is unknown
             return None, text
         return difference.value > 0, text
 
@@ -166,6 +166,8 @@ class Finding:
             answer = f"**Holds**: {'; '.join(texts)}"
         if (failed or undecided) and held:
             answer += f". Holds in {held} of {total}"
+        if (failed or undecided) and missing:
+            answer += f". Missing: {_grouped(missing)}"
         return f"{self.source}: {self.text}. {answer}."
 
 

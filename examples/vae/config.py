@@ -70,6 +70,10 @@ class PriorConfig:
     decay: float = 0.9
     num_components: int = 500
 
+    def __post_init__(self):
+        if not 0.0 <= self.decay < 1.0:
+            raise UserError(f"--decay must be at least 0 and below 1, got {self.decay}.")
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -84,6 +88,10 @@ class Evaluation:
     iwae_samples: int = 1000
     z_samples: int = 10**7
     test_images: int | None = None
+
+    def __post_init__(self):
+        if self.test_images == 1:
+            raise UserError("--test-images must be at least 2, for a standard error; got 1.")
 
     def covers(self, other: Evaluation) -> bool:
         """Returns whether every setting is at least as large as in `other`."""
@@ -145,6 +153,8 @@ class Config:
         ):
             if value not in known:
                 raise UserError(f"unknown --{option} {value!r}: choose from {', '.join(known)}.")
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"--seed must be at least 0 and below 2^32, got {self.seed}.")
         if self.resamples_images and self.prior.name != "lars":
             raise UserError(
                 f"--model {self.model} resamples images by the T, S and decay of --prior lars, "
@@ -267,7 +277,6 @@ def _fields(kind: type, content: Mapping, *, others: bool = True) -> dict:
     found = {name: content[name] for name in hints}
     for name, value in found.items():
         numbers = value if isinstance(value, list) else [value]
-        least = -(2**31) if name == "seed" else 1  # the decay is no count
-        if any(type(n) is int and n < least for n in numbers) and name != "decay":
-            raise ValueError(f"{name} is {value}, expected at least {least}")
+        if any(type(n) is int and n < 1 for n in numbers) and name not in ("decay", "seed"):
+            raise ValueError(f"{name} is {value}, expected at least 1")
     return found

@@ -3,19 +3,18 @@
     python -m examples.vae.evaluate out/lars --iwae-samples 5000
 
 Writes `metrics.json`, `samples.png` and `reconstructions.png`. Also writes the NLL and the bound of
-each test image to `test_nll.npy` and `test_elbo.npy`. Refuses to replace the metrics of a more
-thorough evaluation.
+each test image to `test_nll.npy` and `test_elbo.npy`. Refuses to replace the metrics of another run
+or of a more thorough evaluation.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import pathlib
 from collections.abc import Sequence
 
 from examples.common import command_line, cores, locks
-from examples.common.command_line import positive
+from examples.common.command_line import UserError, positive
 from examples.vae.config import Evaluation
 from examples.vae.run_directory import RunDirectory
 
@@ -66,19 +65,22 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
     RunDirectory(args.run).config()  # fail before the slow imports if there is no run
+    out = RunDirectory(args.out or args.run)
+    if out.config_file.exists() and not out.path.samefile(args.run):
+        raise UserError(f"--out {out.path} is the directory of another run: name another one.")
     command_line.require("matplotlib")
     cores.share()
     command_line.import_tensorflow()
     from examples.vae import evaluation, runs
 
-    # A training in the same directory writes the same files.
-    with locks.held(pathlib.Path(args.run)) if args.out is None else contextlib.nullcontext():
+    # A training or another evaluation writes the same files.
+    with locks.held(out.path):
         found = runs.load(args.run)
         evaluation.evaluate(
             found.model,
             found.images(args.data_dir),
             found.config,
-            args.out or found.directory.path,
+            out.path,
             evaluation=evaluation_of(args),
             command=command_line.as_typed(MODULE, arguments),
             training_seconds=found.directory.training_seconds,

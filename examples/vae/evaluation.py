@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
@@ -198,19 +198,30 @@ def _off_by_stderr(estimate: tfp_lars.LogNormalizer) -> np.ndarray:
     return np.minimum(estimate.log_z + estimate.stderr * np.nan_to_num(share, nan=1.0), 0.0)
 
 
-def check_not_fuller(directory: pathlib.Path, wanted: Evaluation, steps: int) -> None:
-    """Checks that no metrics of a more thorough evaluation of the same weights would be replaced.
+def check_replaceable(
+    directory: pathlib.Path, wanted: Evaluation, steps: int, identity: Mapping
+) -> None:
+    """Checks that the metrics in a directory, if there are any, may be replaced.
 
     Args:
       directory: Output directory.
       wanted: Settings of the new evaluation.
       steps: Number of steps that the model was trained for.
+      identity: Settings that determine the weights, as in `metrics.json`.
 
     Raises:
-      UserError: The existing evaluation exceeds `wanted` in some setting.
+      UserError: The metrics are those of another run, or of an evaluation that exceeds `wanted` in
+        some setting.
     """
     metrics = RunDirectory(directory).metrics()
-    if metrics is None or metrics.get("steps") != steps:
+    if metrics is None:
+        return
+    if any(metrics["config"].get(name) != value for name, value in identity.items()):
+        raise UserError(
+            f"{directory} has the metrics of another run: name another directory by --out of "
+            "examples.vae.evaluate, or delete metrics.json there."
+        )
+    if metrics["steps"] != steps:
         return
     there = evaluation_of(metrics)
     if not wanted.covers(there):
@@ -247,11 +258,11 @@ def evaluate(
       metrics: Content of `metrics.json`.
 
     Raises:
-      UserError: The directory has metrics of a more thorough evaluation of the same weights.
+      UserError: The directory has the metrics of another run, or of a more thorough evaluation.
     """
     began = time.monotonic()
     steps = int(model.optimizer.iterations)
-    check_not_fuller(directory, evaluation, steps)
+    check_replaceable(directory, evaluation, steps, config.identity())
     some = dataclasses.replace(images, test=datasets.spread(images.test, evaluation.test_images))
     metrics = compute_metrics(
         model,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import pathlib
 import re
 import zipfile
@@ -27,7 +28,7 @@ from examples.vae.config import Config, Evaluation
 from examples.vae.run_directory import RunDirectory, check_metrics, evaluation_of
 
 FORMAT = 1
-_PLAIN = re.compile(r"[^<>|`\x00-\x1f\x7f]*")  # neither tables nor code in Markdown or HTML
+_PLAIN = re.compile(r"[^<>|`!\[\]\x00-\x1f\x7f]*")  # no tables, code or links in Markdown or HTML
 UNIT = 0.01  # nats; values of each image are integer multiples of it
 
 PER_IMAGE = ("nll", "elbo")
@@ -130,6 +131,31 @@ class Entry:
                     f"the mean {name} of the images is {mean:.4f}, but {name} is "
                     f"{self.metrics[name]:.4f}"
                 )
+            spread = UNIT * float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+            stderr = math.hypot(spread, self.metrics["stderr_from_z"])
+            if not math.isclose(stderr, self.metrics[f"{name}_stderr"], rel_tol=0.02, abs_tol=UNIT):
+                raise UserError(
+                    f"the images and stderr_from_z give {stderr:.4f} as the standard error of the "
+                    f"mean {name}, but {name}_stderr is {self.metrics[f'{name}_stderr']:.4f}"
+                )
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        """Checks the numbers that the values of each image do not determine."""
+        metrics, resampled = self.metrics, self.config.is_resampled
+        bound = metrics["recons"] - metrics["kl"]
+        if not math.isclose(bound, metrics["elbo"], abs_tol=1e-3):
+            raise UserError(f"recons - kl is {bound:.4f}, but elbo is {metrics['elbo']:.4f}")
+        for name in ("z", "log_z_stderr", "expected_attempts"):
+            if (metrics[name] is None) == resampled:
+                prior = "a resampled prior" if resampled else "a prior that is not resampled"
+                raise UserError(f"{name} is {metrics[name]}, but it has {prior}")
+        ranges = {"z": (0.0, 1.0), "expected_attempts": (1.0, math.inf)}
+        names = (*(f"{name}_stderr" for name in ("nll", "elbo", "kl", "recons", "log_z")),)
+        names += ("stderr_from_z", "training_seconds", "evaluation_seconds")
+        for name, (least, most) in (dict.fromkeys(names, (0.0, math.inf)) | ranges).items():
+            if metrics[name] is not None and not least <= metrics[name] <= most:
+                raise UserError(f"{name} is {metrics[name]}, expected {least} to {most}")
 
     def difference(self, other: Entry) -> str:
         """Returns in words what differs between two entries; empty if only circumstances do."""

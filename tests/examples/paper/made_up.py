@@ -71,7 +71,7 @@ def finish(made, run, *, nll=90.0, nlls=None, z=None, log_z_stderr=0.0, recons=-
         "nll_stderr": math.hypot(spread, log_z_stderr),
         "elbo": float(-nlls.mean() - 1.0),
         "elbo_stderr": math.hypot(spread, log_z_stderr),
-        "kl": 25.0,
+        "kl": recons + float(nlls.mean()) + 1.0,
         "kl_stderr": 0.1,
         "recons": recons,
         "recons_stderr": 0.1,

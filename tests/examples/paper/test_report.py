@@ -279,6 +279,17 @@ def test_verdict_follows_the_sign_unless_the_error_hides_it(tmp_path, better, an
     assert answer in verdict(TABLE.findings[0], made)
 
 
+def test_verdict_is_open_if_the_error_is_unknown(tmp_path):
+    """One image has no spread."""
+    made = study(tmp_path)
+    finish(made, STANDARD, nll=90.0)
+    finish(made, POST_HOC, nll=88.0, z=0.02)
+    for run in (STANDARD, POST_HOC):
+        np.save(made.runs_dir / run.name / "test_elbo.npy", [-90.0])
+    with np.errstate(all="ignore"), pytest.warns(RuntimeWarning, match="Degrees of freedom"):
+        assert "Not decided" in verdict(TABLE.findings[0], made)
+
+
 def test_verdict_names_who_states_the_finding(tmp_path):
     made = study(tmp_path)
     finding = Finding(
@@ -304,6 +315,7 @@ def test_verdict_of_the_rows_that_are_there_names_the_others(tmp_path):
     finish(made, POST_HOC, nll=92.0, z=0.02, log_z_stderr=0.01)
     said = verdict(finding, made)
     assert "**Does not hold** in 1 of 3" in said and "Holds in 0" not in said
+    assert said.endswith(". Missing: joint (not run).")
     missing = Finding("lower", (Lower("joint", "other", "elbo"), Lower("more", "joint", "elbo")))
     runs = {"joint": JOINT, "other": JOINT.at(0), "more": experiments.run("mnist5k", "vamp")}
     said = missing.verdict(runs, results(made))

@@ -209,6 +209,11 @@ def test_method_of_z_is_stored_where_it_is_known(root, made):
     assert "z_method" not in old
 
 
+def without_z(path):
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "z": None, "log_z_stderr": None}))
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -221,6 +226,13 @@ def test_method_of_z_is_stored_where_it_is_known(root, made):
             "metrics.json is of another configuration than config.json: images",
         ),
         (lambda path: change(path / "metrics.json", machine=None), "it lacks fields: machine"),
+        (lambda path: change(path / "metrics.json", z=7.0), "z is 7.0, expected 0.0 to 1.0"),
+        (lambda path: change(path / "metrics.json", z=-1.0), "z is -1.0, expected 0.0 to 1.0"),
+        (
+            lambda path: change(path / "metrics.json", expected_attempts=0.5),
+            "expected_attempts is 0.5, expected 1.0 to inf",
+        ),
+        (lambda path: without_z(path / "metrics.json"), "z is None, but it has a resampled prior"),
         (lambda path: (path / "metrics.json").write_text('{"nll": 1'), "metrics.json cannot be"),
         (lambda path: np.save(path / "test_nll.npy", images(1)), "the mean nll of the images is"),
         (lambda path: np.save(path / "test_elbo.npy", images()), "the mean elbo of the images is"),
@@ -314,8 +326,20 @@ BROKEN = {
         "the mean nll of the images is",
     ),
     "more values": (lambda p: replace_values(p, kl=np.arange(50)), "the values of each image are"),
-    "no number": (lambda p: change(p, nll="90"), "nll is '90', expected a number"),
-    "not a number": (lambda p: change(p, nll=math.nan), "the mean nll of the images is"),
+    "no number": (lambda p: change(p, nll="90"), "nll is '90', expected a finite number"),
+    "not a number": (lambda p: change(p, nll=math.nan), "nll is nan, expected a finite number"),
+    "unknown error": (lambda p: change(p, kl_stderr=math.nan), "kl_stderr is nan, expected"),
+    "unknown time": (lambda p: change(p, training_seconds=math.inf), "training_seconds is inf"),
+    "error that the images do not have": (
+        lambda p: change(p, nll_stderr=0.2),
+        "the images and stderr_from_z give 2.60.* of the mean nll, but nll_stderr is 0.2",
+    ),
+    "negative error": (lambda p: change(p, elbo_stderr=-0.08), "but elbo_stderr is -0.08"),
+    "negative error of a part": (lambda p: change(p, kl_stderr=-0.1), "kl_stderr is -0.1"),
+    "parts of another bound": (lambda p: change(p, recons=-1.0), "recons - kl is -34.*elbo is -93"),
+    "z without resampling": (lambda p: change(p, z=0.5, log_z_stderr=0.1), "prior that is not"),
+    "link": (lambda p: change(p, machine__processor="[x](javascript:1)"), "cannot show as it is"),
+    "picture": (lambda p: change(p, machine__processor="!x"), "a page cannot show as it is"),
     "fewer steps": (lambda p: change(p, steps=7), "it has 7 steps, but its configuration 30000"),
     "other evaluation": (lambda p: change(p, iwae_samples=2000), "its evaluation is not that of"),
     "other seed": (lambda p: change(p, config__seed=1), "its configuration is that of .*-s1"),

@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 
 import pytest
 
 from examples.common.command_line import UserError
+from examples.vae import train
 from examples.vae.config import MODELS, Config, Evaluation, PriorConfig
 from examples.vae.datasets import DATASETS
 from examples.vae.priors import PRIORS
@@ -105,9 +107,32 @@ def test_one_evaluation_covers_another_if_it_is_as_full_in_all_respects(one, oth
     assert one.covers(other) == covers
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Config("mnist", seed=-1), "--seed must be at least 0 .*got -1"),
+        (lambda: Config("mnist", seed=2**32), "--seed must be .* below 2.32, got 4294967296"),
+        (lambda: PriorConfig(decay=1.0), "--decay must be at least 0 and below 1, got 1.0"),
+        (lambda: PriorConfig(decay=-0.1), "--decay must be .*got -0.1"),
+        (lambda: PriorConfig(decay=math.nan), "--decay must be .*got nan"),
+        (lambda: Evaluation(test_images=1), "--test-images must be at least 2.*got 1"),
+    ],
+)
+def test_settings_out_of_range_are_named(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
+
+
+def test_settings_out_of_range_leave_no_directory(tmp_path):
+    for option in (("--decay", "1.5"), ("--seed", "-1"), ("--test-images", "1")):
+        with pytest.raises(UserError, match=option[0]):
+            train.main(["--dataset", "mnist5k", "--out", str(tmp_path / "run"), *option])
+    assert not (tmp_path / "run").exists()
+
+
 def test_weights_depend_on_the_identity_alone():
     one = Config("mnist")
-    same = dataclasses.replace(one, evaluation=Evaluation(1, 1, 1), checkpoint_every=3)
+    same = dataclasses.replace(one, evaluation=Evaluation(1, 1, 2), checkpoint_every=3)
     assert one.identity() == same.identity()
     for change in ({"seed": 1}, {"steps": 7}, {"base_weights": "1"}, {"batch_size": 3}):
         assert dataclasses.replace(one, **change).identity() != one.identity()

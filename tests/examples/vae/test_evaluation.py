@@ -14,7 +14,9 @@ import tfp_lars
 from examples.common import revision
 from examples.common.command_line import UserError
 from examples.vae import datasets, evaluation, models
+from examples.vae import evaluate as evaluate_command
 from examples.vae.config import Config, Evaluation, PriorConfig
+from examples.vae.run_directory import RunDirectory
 from tests.bounds import normal_bound
 
 
@@ -116,8 +118,8 @@ def random_images(n=90):
     return datasets.Images("mnist5k", pixels, pixels, pixels, dynamic=True, source="made up")
 
 
-def evaluate(model, path, images, **settings):
-    config = Config("mnist5k", "vae", PriorConfig(), steps=1, num_latents=2)
+def evaluate(model, path, images, seed=0, **settings):
+    config = Config("mnist5k", "vae", PriorConfig(), steps=1, num_latents=2, seed=seed)
     how = Evaluation(**{"iwae_samples": 20, "z_samples": 1000, **settings})
     return evaluation.evaluate(
         model, images, config, path, evaluation=how, command="none", progress=False
@@ -164,10 +166,27 @@ def test_fuller_metrics_are_not_replaced(model, tmp_path):
             evaluate(model, tmp_path, images, **{"test_images": 45, **less})
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     evaluate(model, tmp_path / "other", images, test_images=40)
-    # Metrics of other weights are replaced.
+    # Metrics of other weights of the same configuration are replaced.
     model.optimizer.iterations.assign(7)
     found = evaluate(model, tmp_path, images, test_images=40)
     assert found["steps"] == 7
+
+
+def test_metrics_of_another_run_are_not_replaced(model, tmp_path):
+    model.compile(keras.optimizers.Adam())
+    images = random_images()
+    evaluate(model, tmp_path, images, test_images=40)
+    before = (tmp_path / "metrics.json").read_bytes()
+    with pytest.raises(UserError, match="has the metrics of another run: name another directory"):
+        evaluate(model, tmp_path, images, seed=3, test_images=45)
+    assert (tmp_path / "metrics.json").read_bytes() == before
+
+
+def test_directory_of_another_run_is_no_output(tmp_path):
+    for name in ("run", "other"):
+        RunDirectory(tmp_path / name).claim(Config("mnist5k"), "images")
+    with pytest.raises(UserError, match="--out .*other is the directory of another run"):
+        evaluate_command.main([str(tmp_path / "run"), "--out", str(tmp_path / "other")])
 
 
 @pytest.mark.parametrize(("num_images", "shape"), [(4, (2, 4)), (25, (4, 10)), (90, (6, 10))])
