@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from examples.common import command_line, cores, files, locks, tables
 from examples.common.command_line import UserError, positive, truncation
-from examples.vae.config import Config, PriorConfig
+from examples.vae.config import MODELS, Config, PriorConfig
 from examples.vae.datasets import DATASETS
 from examples.vae.priors import PRIORS
 
@@ -102,6 +102,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add(
         "--prior", required=True, nargs="+", choices=PRIORS, help="priors, the columns of the table"
     )
+    add("--model", choices=MODELS, default="vae", help="architecture")
     add("--out", type=pathlib.Path, required=True, help="directory for the results")
     add("--recipe", nargs="+", choices=RECIPES, default=None, help="recipes (default: all)")
     add("--steps", type=positive, default=10_000, help="optimizer steps of each training")
@@ -147,7 +148,7 @@ def _result(args, images, recipe: str, prior: str) -> float:
     """Returns the validation NLL of a training, from the output directory if it is there."""
     settings = {"steps": args.steps, "seed": args.seed, "schedule": "short"}
     T = args.T if PRIORS[prior].is_resampled else PriorConfig.T
-    config = Config(args.dataset, "vae", PriorConfig(prior, T=T), **settings)
+    config = Config(args.dataset, args.model, PriorConfig(prior, T=T), **settings)
     config = configuration(config, recipe)
     evaluation = {name: getattr(args, name) for name in ("images", "iwae_samples", "z_samples")}
     wanted = {"recipe": recipe, "data": images.digest, **config.identity(), **evaluation}

@@ -69,13 +69,15 @@ def test_finished_trainings_are_kept(capsys, tmp_path, monkeypatch):
         search.main([*arguments, *recipes, "--images", "21"])
 
 
-def test_truncation_concerns_resampled_priors_only(monkeypatch, tmp_path):
+def test_truncation_concerns_resampled_priors_only_and_the_model_all(monkeypatch, tmp_path):
     found = []
     monkeypatch.setattr(search, "_validation_nll", lambda config, *_: found.append(config) or 1.0)
     arguments = ["--prior", "lars", "real_nvp", "--T", "inf", "--recipe", "T fixed"]
+    arguments += ["--model", "hvae"]
     search.main([*SMALL, *EVALUATION, *arguments, "--out", str(tmp_path)])
     assert [config.prior.T for config in found] == [None, 100]
+    assert {config.model for config in found} == {"hvae"}
     names = {path.name for path in tmp_path.glob("*.json")}
     assert names == {
-        f"T-fixed-mnist5k-vae-{p}-short-schedule-10-s0.json" for p in ("lars-Tinf", "real_nvp")
+        f"T-fixed-mnist5k-hvae-{p}-short-schedule-10-s0.json" for p in ("lars-Tinf", "real_nvp")
     }
