@@ -129,10 +129,15 @@ def truncation_of_call(T: Any, default: int | None, validate: bool) -> int | tf.
 
 
 def check_sample_shape(sample_shape: Any) -> None:
-    """Raises if `sample_shape` is not a shape. TFP checks tensors."""
-    if tf.is_tensor(sample_shape) or isinstance(sample_shape, (tf.Variable, tf.TensorShape)):
+    """Raises if `sample_shape` is not a shape. Tensors of a graph are not checked."""
+    if isinstance(sample_shape, tf.TensorShape):
         return
-    shape = np.asarray(sample_shape)
+    if tf.is_tensor(sample_shape) or isinstance(sample_shape, tf.Variable):
+        if not tf.executing_eagerly():
+            return
+        shape = sample_shape.numpy()
+    else:
+        shape = np.asarray(sample_shape)
     expected = "`sample_shape` must be a non-negative integer or a shape of such integers"
     if shape.size and not np.issubdtype(shape.dtype, np.integer):
         raise TypeError(f"{expected}; got {sample_shape!r}.")

@@ -21,7 +21,8 @@ def stateless_seed(seed: Any, name: str = "seed") -> tf.Tensor:
     distributions rely on this: they trace one draw and repeat it.
 
     Args:
-      seed: Python `int`, or a stateless seed: two integers.
+      seed: Python `int`, a stateless seed (two integers), or a function that returns one of these,
+        such as `tfp.util.SeedStream`.
       name: Argument name for error messages.
 
     Returns:
@@ -31,6 +32,7 @@ def stateless_seed(seed: Any, name: str = "seed") -> tf.Tensor:
       TypeError: If `seed` is not made of integers.
       ValueError: If `seed` has another shape than `[]` (Python `int`) or `[2]`.
     """
+    seed = seed() if callable(seed) else seed
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         if _compat.in_autobatched_joint_distribution():
             return tfp.random.sanitize_seed(int(seed))

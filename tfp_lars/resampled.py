@@ -530,6 +530,8 @@ class Resampled(tfd.Distribution):
         untruncated. With the Python number `T = 1` the result is the log density of the proposal,
         without an update. Other keyword arguments are passed to the proposal's `log_prob`.
         """
+        # TFP's bijectors cache results by tensor and do not notice that a variable has changed.
+        z = tf.identity(z)
         log_proposal = self.proposal.log_prob(z, **proposal_kwargs)
         if target_log_prob is not None:
             target_log_prob = _arguments.checked_target(target_log_prob, log_proposal)

@@ -98,6 +98,7 @@ LAYERS = {
         "_fit_samples",
         "_fit_training",
         "_seeds",
+        "normalizer",
         "ownership",
         "resampled",
     },

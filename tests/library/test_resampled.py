@@ -11,6 +11,7 @@ import tensorflow_probability as tfp
 import tfp_lars as tfd_lars
 from tfp_lars import AcceptanceNetwork, LogNormalizer, MovingAverage, Resampled
 
+tfb = tfp.bijectors
 tfd = tfp.distributions
 
 Z = np.array([-1.0, 0.2, 2.5], np.float32)
@@ -697,3 +698,15 @@ def test_checks_at_construction_leave_the_random_state_alone():
 
 def test_log_prob_of_nan_is_nan():
     assert np.isnan(make(normalizer=-1.2).log_prob([0.0, np.nan])[1])
+
+
+def test_density_of_a_tensor_follows_an_update_of_the_proposal():
+    """TFP's bijectors cache their results by the identity of the tensor."""
+    scale = tf.Variable(1.0)
+    proposal = tfd.TransformedDistribution(tfd.Normal(0.0, 1.0), tfb.Scale(scale))
+    dist = Resampled(proposal, tf.sigmoid, normalizer=-0.7)
+    z = tf.constant([1.5, -0.5])
+    dist.log_prob(z)
+    scale.assign(3.0)
+    expected = Resampled(tfd.Normal(0.0, 3.0), tf.sigmoid, normalizer=-0.7).log_prob(z)
+    np.testing.assert_allclose(dist.log_prob(z), expected, rtol=1e-6)

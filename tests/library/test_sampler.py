@@ -498,6 +498,20 @@ def test_a_wrong_number_of_draws_is_named(n, error):
         dist.sample(n)
     with pytest.raises(error, match="`sample_shape`.*" + str(n)):
         dist.sample_with_attempts(n)
+    if error is ValueError:
+        with pytest.raises(error, match="`sample_shape`.*" + str(n)):
+            dist.sample(tf.constant([3, n]))
+
+
+def test_streams_of_seeds_work_as_in_tfp():
+    dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid, T=5)
+    draws = []
+    for shape in (2, [2], tf.constant(2)):
+        stream = tfp.util.SeedStream(3, "salt")
+        draws += [dist.sample(shape, seed=stream), dist.sample(shape, seed=stream)]
+    np.testing.assert_array_equal(draws[0], draws[2])
+    np.testing.assert_array_equal(draws[1], draws[5])
+    assert not np.array_equal(draws[0], draws[1])
 
 
 @pytest.mark.parametrize(

@@ -68,5 +68,5 @@ def if_still_valid(estimate: LogNormalizer | None, log_z: Any) -> LogNormalizer 
         return None
     with tf.init_scope():
         value = tf.get_static_value(tf.convert_to_tensor(log_z))
-    expected = np.asarray(estimate.log_z, value.dtype)
+    expected = np.asarray(estimate.bounded_log_z, value.dtype)
     return estimate if np.array_equal(value, expected) else None

@@ -38,7 +38,7 @@ class FixedNormalizer(Normalizer):
         if isinstance(log_z, LogNormalizer):
             _check_hits(log_z)
             _check_batch_shape(log_z, batch_shape)
-            log_z = _as_tensor(log_z.log_z, dtype)
+            log_z = _as_tensor(log_z.bounded_log_z, dtype)
         elif not isinstance(log_z, tf.Variable) and not tf.is_tensor(log_z):
             log_z = _as_tensor(log_z, dtype)
         if isinstance(log_z, tf.Variable):

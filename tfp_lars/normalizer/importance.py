@@ -16,6 +16,7 @@ from tfp_lars.normalizer import interval, monte_carlo
 from tfp_lars.normalizer.batch_sums import BatchSums, Sums, add_sums
 from tfp_lars.normalizer.importance_fit import is_discrete, mixture_draws
 from tfp_lars.normalizer.log_normalizer import LogNormalizer
+from tfp_lars.normalizer.measure import check_same_measure
 from tfp_lars.normalizer.run import BatchFn, State
 
 __all__ = ["FEWEST_SAMPLES", "ImportanceSampling", "checked_distribution"]
@@ -151,6 +152,9 @@ def checked_distribution(other: Any, proposal: tfd.Distribution) -> tfd.Distribu
             "proposal on a part of the real numbers, transform a distribution with "
             "`proposal.experimental_default_event_space_bijector()`."
         )
+    if not is_discrete(proposal):
+        remedy = f"Pass an {name} of the family of the proposal."
+        check_same_measure(proposal, other, tf.constant([_NUM_PROBES, 4]), remedy)
     return other
 
 

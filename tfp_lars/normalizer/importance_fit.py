@@ -17,6 +17,7 @@ import tensorflow_probability as tfp
 from tfp_lars import _compat, _proposal_draws
 from tfp_lars._traced_once import TracedOnce
 from tfp_lars.normalizer.gaussian_mixture import GaussianMixture, Parameters, fit
+from tfp_lars.normalizer.measure import check_same_measure
 
 __all__ = ["effective_share", "fit_importance_distribution", "is_discrete", "mixture_draws"]
 
@@ -30,6 +31,7 @@ _LAST_ROUNDS = 3  # at beta = 1
 _EFFECTIVE_SHARE = 0.3  # of the draws of a round, for the next beta
 _LEAST_SHARE = 0.02
 _INFLATION = 1.1  # of the fitted covariances
+_NUM_PROBES = 1024
 
 
 def fit_importance_distribution(
@@ -61,15 +63,17 @@ def fit_importance_distribution(
     parameters, num_proposals, rounds_left = _start(num_members, d), n, _LAST_ROUNDS
     dtype = tf.as_dtype(proposal.dtype)
     for i in range(_MOST_ROUNDS):
-        tensors = [
-            tf.constant(np.reshape(p, [*batch_shape, *p.shape[1:]]), dtype) for p in parameters
-        ]
+        tensors = _tensors(parameters, batch_shape, dtype)
         key = tf.random.fold_in(seed, i)
         x, log_weight, log_accept = (
             np.asarray(a) for a in draw(tf.constant(n), tf.constant(num_proposals), key, *tensors)
         )
         x = x.reshape([n, num_members, d])
         log_weight, log_accept = (a.reshape([n, -1]) for a in (log_weight, log_accept))
+        # Draws that round to the boundary of the support are infinitely far away.
+        at_boundary = ~np.all(np.isfinite(x), axis=-1)
+        x = np.where(at_boundary[..., np.newaxis], 0.0, x)
+        log_weight = np.where(at_boundary, -np.inf, log_weight)
         fits = []
         for m in range(num_members):
             beta[m], advanced = next_beta(log_weight[:, m], log_accept[:, m], beta[m], threshold[m])
@@ -79,14 +83,18 @@ def fit_importance_distribution(
             weights = _normalized(log_weight[:, m] + _power(log_accept[:, m], beta[m]))
             fits.append(fit(x[:, m], weights, _NUM_COMPONENTS, rng))
         parameters = Parameters(*(np.stack(p) for p in zip(*fits, strict=True)))
+        if i == 0:  # later fits may hardly overlap with the proposal
+            first = _distribution(parameters, batch_shape, dtype, bijector)
+            remedy = "Pass an `importance_distribution` of the family of the proposal."
+            check_same_measure(proposal, first, tf.random.fold_in(key, 1), remedy)
         num_proposals = round(_PROPOSAL_SHARE * n)
         rounds_left -= bool(np.all(beta == 1.0))
         if rounds_left == 0:
             break
     log_weights, means, scales = parameters
     parameters = Parameters(log_weights, means, scales * np.sqrt(_INFLATION))
-    tensors = [tf.constant(np.reshape(p, [*batch_shape, *p.shape[1:]]), dtype) for p in parameters]
-    return _transformed(Parameters(*tensors), bijector), bool(np.all(beta == 1.0))
+    found = _distribution(parameters, batch_shape, dtype, bijector)
+    return found, bool(np.all(beta == 1.0))
 
 
 def mixture_draws(
@@ -195,10 +203,10 @@ def _start(num_members: int, d: int) -> Parameters:
 def _from_vectors(proposal: tfd.Distribution) -> tuple[tfb.Bijector, int]:
     """Returns a bijector from unconstrained vectors to events, and the number of dimensions."""
     to_event = _to_event(proposal)
-    if to_event is None:
+    if to_event is None or not _inverts_draws(to_event, proposal):
         raise ValueError(
-            "`method` is 'importance', and no bijector from unconstrained vectors to the support "
-            f"of the proposal {proposal.name!r} is known. Pass `importance_distribution`."
+            "`method` is 'importance', and no bijector is known from unconstrained vectors to all "
+            f"of the support of the proposal {proposal.name!r}. Pass `importance_distribution`."
         )
     shape = to_event.inverse_event_shape(proposal.event_shape)
     if not shape.is_fully_defined() or not proposal.batch_shape.is_fully_defined():
@@ -214,7 +222,9 @@ def _to_event(proposal: tfd.Distribution) -> tfb.Bijector | None:
     """Returns a bijector from unconstrained events to the support, or `None` if none is known."""
     with contextlib.suppress(NotImplementedError):
         if not isinstance(proposal, tfd.MixtureSameFamily):
-            return proposal.experimental_default_event_space_bijector()
+            bijector = proposal.experimental_default_event_space_bijector()
+            is_joint = bijector is not None and tf.nest.is_nested(bijector.forward_min_event_ndims)
+            return None if is_joint else bijector
         # TFP has none for mixtures. If that of the components has no batch shape, all components
         # have the same support.
         bijector = _to_event(proposal.components_distribution)
@@ -222,6 +232,30 @@ def _to_event(proposal: tfd.Distribution) -> tfb.Bijector | None:
         if bijector is None or bijector.experimental_batch_shape(y_event_ndims=ndims).rank == 0:
             return bijector
     return None
+
+
+def _inverts_draws(bijector: tfb.Bijector, proposal: tfd.Distribution) -> bool:
+    """Whether draws from the proposal come back from the unconstrained space.
+
+    TFP's bijectors to the sphere cover a part of it only.
+    """
+    with _compat.no_recording(), _compat.inference_mode():
+        z = _proposal_draws.sample(proposal, _NUM_PROBES, tf.constant([_NUM_PROBES, 3]))
+        back = bijector.forward(tf.identity(bijector.inverse(tf.identity(z))))
+    return np.allclose(back, z, rtol=0.05, atol=0.05 * float(np.std(z)))
+
+
+def _tensors(parameters: Parameters, batch_shape: tuple[int, ...], dtype: tf.DType) -> Parameters:
+    """Returns the parameters of `M` mixtures, each `[M, ...]`, as tensors `B + [...]`."""
+    return Parameters(
+        *(tf.constant(np.reshape(p, [*batch_shape, *p.shape[1:]]), dtype) for p in parameters)
+    )
+
+
+def _distribution(
+    parameters: Parameters, batch_shape: tuple[int, ...], dtype: tf.DType, bijector: tfb.Bijector
+) -> tfd.Distribution:
+    return _transformed(_tensors(parameters, batch_shape, dtype), bijector)
 
 
 def _transformed(parameters: Parameters, bijector: tfb.Bijector) -> tfd.Distribution:

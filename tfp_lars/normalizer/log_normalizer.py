@@ -12,6 +12,8 @@ from tfp_lars.normalizer import interval
 
 __all__ = ["LogNormalizer"]
 
+_MOST_STDERRS = 6.0  # by which an estimate is above the largest possible value
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LogNormalizer:
@@ -76,6 +78,16 @@ class LogNormalizer:
         else:
             relative_square = count / np.maximum(self.effective_samples, 1.0)
         return interval.log_mean_interval(self.log_z, relative_square, count, level)
+
+    @property
+    def bounded_log_z(self) -> np.ndarray:
+        """`log_z`, or 0 where only the error of the estimate lifts it above 0.
+
+        Importance sampling does not know that Z is at most 1.
+        """
+        log_z = np.asarray(self.log_z)
+        is_error = (log_z > 0.0) & (log_z <= _MOST_STDERRS * np.asarray(self.stderr))
+        return np.where(is_error, 0.0, log_z)
 
     def with_warning(self, warning: str | None) -> LogNormalizer:
         """Returns the same estimate with another warning."""

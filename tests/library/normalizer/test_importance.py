@@ -431,3 +431,23 @@ def test_next_power_leaves_enough_effective_draws():
     nowhere = np.where(u > 3, 0.0, -np.inf)
     assert importance_fit.next_beta(np.zeros_like(u), nowhere, 0.0, 0.3) == (0.0, False)
     assert importance_fit.effective_share(np.full(3, -np.inf)) == 0.0
+
+
+def test_estimates_above_one_are_frozen_at_one():
+    """Importance sampling does not know that Z is at most 1. Half of the estimates exceed it."""
+    dist = Resampled(tfd.Normal(0.0, 1.0), lambda z: tf.sigmoid(z + 14.0), T=None)
+    other = tfd.Normal(0.5, 1.0)
+    estimates = [
+        estimate_log_normalizer(
+            dist, 2000, method="importance", importance_distribution=other, seed=seed
+        )
+        for seed in range(4)
+    ]
+    above = [estimate for estimate in estimates if estimate.log_z > 0.0]
+    assert 0 < len(above) < 4
+    for estimate in estimates:
+        frozen = dist.freeze(estimate)
+        assert frozen.estimate is estimate
+        np.testing.assert_allclose(frozen.log_normalizer, min(estimate.log_z, 0.0), rtol=1e-6)
+    with pytest.raises(ValueError, match="at most 0"):
+        dist.freeze(LogNormalizer(np.float64(0.5), np.float64(0.01), 2000, "importance"))
