@@ -86,6 +86,8 @@ def fit(
     """
     _check_distribution(dist)
     _check_not_held(dist, trainable_proposal)
+    if not isinstance(dist, Resampled):  # it has built its networks itself
+        ownership.build_networks(dist)
     variables = _variables_to_train(dist, trainable_proposal)
     batch_size = _arguments.checked_count("batch_size", batch_size)
     if num_steps is not None:
@@ -156,7 +158,7 @@ class _Loop:
         _check_support(self._before)
         _check_support(self._evaluation())
         self._rows: list[dict[str, float]] = []
-        self._best = Snapshot(dist.variables)
+        self._best = Snapshot(ownership.all_variables(dist))
         self._best_row = self._evaluate(np.nan)
 
     def run(self, patience: int, progress: bool) -> str:
@@ -283,11 +285,9 @@ def _check_not_held(dist: tfd.Distribution, trainable_proposal: bool) -> None:
 
 
 def _variables_to_train(dist: tfd.Distribution, trainable_proposal: bool) -> list[tf.Variable]:
-    variables = list(dist.trainable_variables)
+    variables = [v for v in ownership.all_variables(dist) if v.trainable]
     if isinstance(dist, Resampled):
-        proposal = [*dist.proposal.trainable_variables]
-        for found in ownership.variables_in_keras3_layers(dist.proposal):
-            proposal += [v for v in found if v.trainable]
+        proposal = [v for v in ownership.all_variables(dist.proposal) if v.trainable]
         if trainable_proposal and not proposal:
             raise ValueError(
                 f"`trainable_proposal=True`, but the proposal {dist.proposal.name!r} has no "

@@ -22,6 +22,7 @@ import tf_keras
 from tfp_lars import _compat
 
 __all__ = [
+    "all_variables",
     "build_networks",
     "check_updated_once",
     "is_training",
@@ -134,6 +135,15 @@ def variables_in_keras3_layers(module: tf.Module) -> tuple[list[tf.Variable], li
             is_tracked = id(v) in tracked or id(variable) in tracked
             (reached if is_tracked else missed)[id(variable)] = variable
     return list(reached.values()), list(missed.values())
+
+
+def all_variables(module: tf.Module) -> list[tf.Variable]:
+    """Returns the variables of a module and of all Keras 3 layers in it, once each.
+
+    `module.variables` lacks those of the layers.
+    """
+    variables = [*module.variables, *keras3_variables(module)]
+    return list({id(v): v for v in variables}.values())
 
 
 def network_of(function: Callable) -> Any:

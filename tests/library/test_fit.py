@@ -171,6 +171,42 @@ def test_flow_alone_can_be_fitted():
     )
 
 
+class Conditioner(tf.Module):
+    """Shift and log scale of a coupling layer in two dimensions, from Keras 3 layers."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.network = keras.Sequential([*layers, keras.layers.Dense(2)])
+
+    def __call__(self, x, output_units, **kwargs):
+        shift, log_scale = tf.split(self.network(tf.reshape(x, [-1, 1])), 2, -1)
+        return shift, tf.tanh(log_scale)
+
+
+def flow_of_keras3_layers(*layers, loc=(0.0, 0.0)):
+    """Returns a flow and its network, whose variables `flow.variables` lacks."""
+    conditioner = Conditioner(*layers)
+    flow = tfd.TransformedDistribution(
+        tfd.MultivariateNormalDiag(loc, [1.0, 1.0]),
+        tfb.RealNVP(1, shift_and_log_scale_fn=conditioner),
+    )
+    return flow, conditioner.network
+
+
+def test_keras3_layers_of_a_flow_are_trained_and_return_to_the_best_weights():
+    """A flow that is not built yet. After 20 steps the rate destroys the weights."""
+    keras.utils.set_random_seed(1)
+    flow, network = flow_of_keras3_layers(
+        keras.layers.Dense(8, "tanh"), loc=tf.Variable([0.0, 0.0])
+    )
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay([19], [0.05, 100.0])
+    result = fit(flow, data(), optimizer=keras.optimizers.SGD(rate, clipnorm=1.0), **FEW)
+    assert result.best_step == 20
+    assert all(np.any(v != 0.0) for v in network.get_weights())  # biases start at 0
+    history = result.history["log_likelihood"]
+    np.testing.assert_allclose(result.log_likelihood, np.max(history), rtol=1e-5)
+
+
 def test_resampled_inside_other_distributions_is_frozen_in_the_result():
     inner = Resampled(tfd.Normal([0.0, 0.0], 1.0), AcceptanceNetwork((8,)))
     dist = tfb.Shift([0.5, 0.5])(tfd.Independent(inner, 1))
