@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -14,6 +15,7 @@ import tf_keras
 
 from tfp_lars import _compat
 from tfp_lars._fit_samples import Part
+from tfp_lars.acceptance import LogAcceptance
 from tfp_lars.resampled import Resampled
 
 __all__ = ["Recipe", "Snapshot", "Trainer", "checked_optimizer"]
@@ -104,10 +106,18 @@ class Trainer:
       dist: Any TFP distribution.
       variables: Variables to train.
       optimizer: Optimizer of Keras 3 or tf_keras.
+      trains_proposal: Whether networks of the proposal run in training mode, too.
     """
 
-    def __init__(self, dist: tfd.Distribution, variables: Sequence[tf.Variable], optimizer: Any):
+    def __init__(
+        self,
+        dist: tfd.Distribution,
+        variables: Sequence[tf.Variable],
+        optimizer: Any,
+        trains_proposal: bool = True,
+    ):
         self._dist = dist
+        self._trains_proposal = trains_proposal
         self._variables = list(variables)
         self._optimizer = optimizer
         # A `tf.function` cannot create the variables of the optimizer inside its loop.
@@ -157,7 +167,7 @@ class Trainer:
         if log_prob is not None and isinstance(self._dist, Resampled):
             kwargs["target_log_prob"] = log_prob
         tape = tf.GradientTape(watch_accessed_variables=False)
-        with tape, _compat.training_mode():
+        with tape, self._mode():
             tape.watch(self._variables)
             loss = -tf.reduce_mean(self._dist.log_prob(z, **kwargs))
         gradients = tape.gradient(
@@ -172,6 +182,29 @@ class Trainer:
         # because optimizers remember earlier ones.
         tf.cond(finite, lambda: _applied(self._optimizer, pairs), lambda: tf.constant(0))
         return tf.cast(-loss, tf.float32), finite
+
+    def _mode(self) -> contextlib.AbstractContextManager[None]:
+        if self._trains_proposal or not isinstance(self._dist, Resampled):
+            return _compat.training_mode()
+        return _accept_fn_in_training_mode(self._dist)
+
+
+@contextlib.contextmanager
+def _accept_fn_in_training_mode(dist: Resampled) -> Iterator[None]:
+    """Runs `accept_fn` in training mode and the proposal in inference mode.
+
+    Moving statistics and dropout would change a proposal that is not trained.
+    """
+    of_proposal = {id(part) for part in dist.proposal.submodules}
+    own = [p for p in dist.submodules if isinstance(p, LogAcceptance) and id(p) not in of_proposal]
+    for part in own:
+        part.in_training = True
+    try:
+        with _compat.inference_mode():
+            yield
+    finally:
+        for part in own:
+            part.in_training = False
 
 
 def _applied(optimizer: Any, pairs: list[tuple[tf.Tensor, tf.Variable]]) -> tf.Tensor:

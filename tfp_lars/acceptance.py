@@ -6,6 +6,7 @@ sample + batch, and a `tf.Module` that lists the variables.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -151,6 +152,9 @@ class LogAcceptance(tf.Module):
       draws: Draws from the proposal to call `accept_fn` on, shape `[S]` + batch + event. `None`
         means zeros. Values at zeros are not checked, because zeros may lie outside the support.
       validate_args: Whether to check values in graphs.
+
+    Attributes:
+      in_training: Whether calls run networks in training mode, whatever the mode outside is.
     """
 
     def __init__(
@@ -165,6 +169,7 @@ class LogAcceptance(tf.Module):
         validate_args: bool = False,
     ):
         super().__init__(name="log_acceptance")
+        self.in_training = False
         self._slice = None
         if isinstance(accept_fn, SlicedAcceptance):
             self._slice = _compat.untracked(accept_fn)
@@ -198,7 +203,9 @@ class LogAcceptance(tf.Module):
 
     def __call__(self, z: tf.Tensor) -> tf.Tensor:
         """Returns `log a(z)`, shape sample + batch, for `z` of shape sample + batch + event."""
-        return self._log(self._check_values(self._evaluate(z), z))
+        with _compat.training_mode() if self.in_training else contextlib.nullcontext():
+            value = self._evaluate(z)
+        return self._log(self._check_values(value, z))
 
     def unchecked(self, z: tf.Tensor) -> tf.Tensor:
         """Returns `log a(z)` without checks. The sampler checks all values itself."""

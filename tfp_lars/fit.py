@@ -42,6 +42,7 @@ def fit(
     use is a better prior for a VAE that is already trained: `samples` are latents of its encoder.
     For any other TFP distribution, for example a flow alone, it trains all variables. As in the
     `fit` of Keras, networks run in training mode during the steps, and in inference mode elsewhere.
+    A proposal that is not trained always runs in inference mode.
 
     Part of the samples is held out. Training stops early if their log-likelihood does not improve,
     and the best weights are restored. Ctrl-C stops the training and returns the result for the best
@@ -108,15 +109,16 @@ def fit(
         float(validation_split),
         np.random.default_rng(next(seeds)),
     )
+    trains_proposal = trainable_proposal or not isinstance(dist, Resampled)
     recipe = Recipe.of(
         num_steps,
         sampled.num_train,
         sampled.batch_size,
         event_size=int(np.prod(dist.event_shape)),
-        trains_proposal=trainable_proposal or not isinstance(dist, Resampled),
+        trains_proposal=trains_proposal,
     )
     chosen = recipe.optimizer() if optimizer is None else checked_optimizer(optimizer)
-    trainer = Trainer(dist, variables, chosen)
+    trainer = Trainer(dist, variables, chosen, trains_proposal)
     loop = _Loop(dist, sampled, trainer, recipe.num_steps, seed=next(seeds))
     if progress:
         settings = f"learning rate {recipe.learning_rate:g}, {recipe.warm_up:,} steps of warm-up"

@@ -444,6 +444,31 @@ def test_networks_train_in_training_mode_and_are_evaluated_in_inference_mode(lib
     np.testing.assert_array_equal(*(result.distribution.log_prob(z) for _ in range(2)))
 
 
+class Modes(keras.layers.Layer):
+    """Collects the training modes that it is called in."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def call(self, x, training=None):
+        self.seen.add(training)
+        return x
+
+
+@pytest.mark.parametrize("trainable_proposal", [False, True])
+def test_a_proposal_runs_in_training_mode_only_if_it_is_trained(trainable_proposal):
+    """Otherwise `BatchNormalization` and `Dropout` would change it."""
+    modes = [Modes(), Modes()]
+    normalizations = [keras.layers.BatchNormalization() for _ in range(2)]
+    proposal, _ = flow_of_keras3_layers(modes[0], normalizations[0])
+    accept_fn = keras.Sequential([modes[1], normalizations[1], keras.layers.Dense(1)])
+    dist = Resampled(proposal, accept_fn, from_logits=True)
+    fit(dist, data(), **FEW, trainable_proposal=trainable_proposal)
+    moved = [bool(np.any(n.moving_mean != 0.0)) for n in normalizations]
+    assert moved == [True in m.seen for m in modes] == [trainable_proposal, True]
+
+
 def test_each_epoch_has_all_samples_in_another_order():
     scalar = tf.TensorShape([])
     samples = np.arange(100, dtype=np.float32)
