@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras
 
-from tfp_lars import _compat
+from tfp_lars import _compat, ownership
 from tfp_lars._fit_samples import Part
 from tfp_lars.acceptance import LogAcceptance
 from tfp_lars.resampled import Resampled
@@ -119,9 +119,15 @@ class Trainer:
         self._dist = dist
         self._trains_proposal = trains_proposal
         self._variables = list(variables)
+        # Optimizers of Keras 3 find the constraints and paths of weights in `keras.Variable`s.
+        # Those of tf_keras do not take them.
+        shared = ownership.shared_keras_variables(dist, self._variables)
+        of_keras3 = isinstance(optimizer, keras.optimizers.Optimizer)
+        self._updated = shared if of_keras3 else self._variables
+        self._constrained = [] if of_keras3 else [v for v in shared if v.value.constraint is None]
         self._optimizer = optimizer
         # A `tf.function` cannot create the variables of the optimizer inside its loop.
-        optimizer.build(self._variables)
+        optimizer.build(self._updated)
         self._graph = None
         self.num_skipped = 0
 
@@ -177,11 +183,18 @@ class Trainer:
         finite = tf.math.is_finite(loss) & tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(g)) for g in gradients]
         )
-        pairs = list(zip(gradients, self._variables, strict=True))
         # A single bad batch must not destroy the weights. Gradients of 0 would still change them,
         # because optimizers remember earlier ones.
-        tf.cond(finite, lambda: _applied(self._optimizer, pairs), lambda: tf.constant(0))
+        tf.cond(finite, lambda: self._applied(gradients), lambda: tf.constant(0))
         return tf.cast(-loss, tf.float32), finite
+
+    def _applied(self, gradients: list[tf.Tensor]) -> tf.Tensor:
+        """Applies gradients. Returns a number, because both branches of `tf.cond` must."""
+        self._optimizer.apply_gradients(zip(gradients, self._updated, strict=True))
+        for variable in self._constrained:
+            if variable.constraint is not None:
+                variable.assign(variable.constraint(variable))
+        return tf.constant(0)
 
     def _mode(self) -> contextlib.AbstractContextManager[None]:
         if self._trains_proposal or not isinstance(self._dist, Resampled):
@@ -205,12 +218,6 @@ def _accept_fn_in_training_mode(dist: Resampled) -> Iterator[None]:
     finally:
         for part in own:
             part.in_training = False
-
-
-def _applied(optimizer: Any, pairs: list[tuple[tf.Tensor, tf.Variable]]) -> tf.Tensor:
-    """Applies gradients. Returns a number, because both branches of `tf.cond` must."""
-    optimizer.apply_gradients(pairs)
-    return tf.constant(0)
 
 
 class Snapshot:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -70,7 +69,9 @@ class DistributionLayer(keras.layers.Layer):
         self.networks = ownership.keras3_layers(distribution)
         owned = {id(v) for net in self.networks for v in ownership.tf_variables(net)}
         own = [v for v in distribution.variables if id(v) not in owned]
-        self.own_variables = [_share(v, number) for number, v in enumerate(own)]
+        self.own_variables = [
+            ownership.shared_keras_variable(v, number) for number, v in enumerate(own)
+        ]
         self.built = True
         if not trainable:
             # Setting the property freezes the variables. As an argument of the constructor of Keras
@@ -190,44 +191,3 @@ def _check_kind(dtype, variable: keras.Variable, number: int) -> None:
             f"{variable.dtype}. The file was written for another distribution or by another "
             "version of tfp_lars."
         )
-
-
-def _share(variable: tf.Variable, number: int) -> keras.Variable:
-    """Returns the `keras.Variable` that shares the memory of `variable`, if necessary a new one.
-
-    It may belong to another layer of the model, which then lists it once.
-    """
-    known = ownership.keras_variable(variable)
-    if known is not None:
-        return known
-    # Names of `tf.Variable`s need not be unique, so they are numbered. Keras allows no slashes.
-    short_name = variable.name.split(":")[0].split("/")[-1]
-    shared = keras.Variable(
-        variable,
-        dtype=variable.dtype.name,
-        trainable=variable.trainable,
-        # Distributions read the variable itself, under any precision policy.
-        autocast=False,
-        name=f"{short_name}_{number}",
-    )
-    if shared.value is not variable:
-        raise RuntimeError(
-            f"Keras {keras.__version__} with TensorFlow {tf.__version__} copies the variable "
-            f"{variable.name!r} instead of sharing it, so a model would not train the "
-            "distribution. DistributionLayer needs Keras 3.12 or newer."
-        )
-    if variable.constraint is not None:
-        # The masks of `tfb.AutoregressiveNetwork`, for example, are constraints of its kernels.
-        shared.constraint = _SharedConstraint(variable.constraint)
-    ownership.remember_keras_variables([shared])
-    return shared
-
-
-class _SharedConstraint(keras.constraints.Constraint):
-    """The constraint of a `tf.Variable`. Keras up to 3.14 takes no plain functions."""
-
-    def __init__(self, constraint: Callable[[tf.Tensor], tf.Tensor]):
-        self._constraint = constraint
-
-    def __call__(self, w):
-        return self._constraint(tf.convert_to_tensor(w))

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -32,6 +32,8 @@ __all__ = [
     "network_of",
     "remember_keras_variables",
     "remember_keras_variables_read",
+    "shared_keras_variable",
+    "shared_keras_variables",
     "tf_variables",
     "variables_in_keras3_layers",
     "warn_if_not_owned",
@@ -59,6 +61,61 @@ def keras_variable(variable: tf.Variable) -> keras.Variable | None:
     """
     found = _KERAS_VARIABLES.get(id(variable))
     return found if found is not None and found.value is variable else None
+
+
+def shared_keras_variable(variable: tf.Variable, number: int) -> keras.Variable:
+    """Returns the `keras.Variable` that shares the memory of `variable`, if necessary a new one.
+
+    It may belong to another layer of the model, which then lists it once.
+
+    Args:
+      variable: Variable of a distribution.
+      number: Distinguishes variables of the same name.
+    """
+    known = keras_variable(variable)
+    if known is not None:
+        return known
+    # Names of `tf.Variable`s need not be unique, so they are numbered. Keras allows no slashes.
+    short_name = variable.name.split(":")[0].split("/")[-1]
+    shared = keras.Variable(
+        variable,
+        dtype=variable.dtype.name,
+        trainable=variable.trainable,
+        # Distributions read the variable itself, under any precision policy.
+        autocast=False,
+        name=f"{short_name}_{number}",
+    )
+    if shared.value is not variable:
+        raise RuntimeError(
+            f"Keras {keras.__version__} with TensorFlow {tf.__version__} copies the variable "
+            f"{variable.name!r} instead of sharing it, so the distribution would not be trained. "
+            "tfp_lars needs Keras 3.12 or newer."
+        )
+    if variable.constraint is not None:
+        # The masks of `tfb.AutoregressiveNetwork`, for example, are constraints of its kernels.
+        shared.constraint = _SharedConstraint(variable.constraint)
+    remember_keras_variables([shared])
+    return shared
+
+
+def shared_keras_variables(
+    module: tf.Module, variables: Sequence[tf.Variable]
+) -> list[keras.Variable]:
+    """Returns the `keras.Variable` of each variable of a module.
+
+    Those of Keras 3 layers have the constraints and paths that the layers gave them, which the
+    optimizers of Keras 3 use.
+    """
+    of_layers = {
+        id(v.value): v
+        for layer in keras3_layers(module)
+        for v in layer.variables
+        if isinstance(v, keras.Variable)
+    }
+    return [
+        of_layers[id(v)] if id(v) in of_layers else shared_keras_variable(v, number)
+        for number, v in enumerate(variables)
+    ]
 
 
 def remember_keras_variables(variables: Iterable[keras.Variable]) -> None:
@@ -246,6 +303,16 @@ def _is_built(layer: keras.Layer | tf_keras.layers.Layer) -> bool:
     """
     parts = _compat.sublayers(layer)
     return layer.built or (bool(parts) and all(_is_built(part) for part in parts))
+
+
+class _SharedConstraint(keras.constraints.Constraint):
+    """The constraint of a `tf.Variable`. Keras up to 3.14 takes no plain functions."""
+
+    def __init__(self, constraint: Callable[[tf.Tensor], tf.Tensor]):
+        self._constraint = constraint
+
+    def __call__(self, w):
+        return self._constraint(tf.convert_to_tensor(w))
 
 
 def _leaves(values: Iterable) -> Iterator:

@@ -254,6 +254,38 @@ def test_optimizers_of_both_libraries_work(optimizer):
     assert np.all(result.history["learning_rate"] > 0)
 
 
+@pytest.mark.parametrize("library", [keras, tf_keras])
+def test_constraints_of_keras3_layers_hold(library):
+    """The samples ask for negative kernels, also of a layer that only a function reads."""
+    held, read = (keras.layers.Dense(1, kernel_constraint="non_neg") for _ in range(2))
+    inner = Resampled(tfd.MultivariateNormalDiag(tf.zeros(2)), held, from_logits=True)
+    dist = Resampled(inner, lambda z: read(z), from_logits=True)
+    optimizer = library.optimizers.SGD(1.0)
+    fit(dist, data() - 1.0, optimizer=optimizer, **FEW, trainable_proposal=True)
+    for layer in (held, read):
+        np.testing.assert_array_equal(layer.kernel, np.zeros([2, 1]))
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras])
+def test_constraints_of_variables_hold(library):
+    """In a masked autoregressive flow, they are masks."""
+    scale = tf.Variable([1.0, 1.0], constraint=lambda v: tf.maximum(v, 0.9))
+    dist = tfd.MultivariateNormalDiag([0.0, 0.0], scale)
+    fit(dist, 0.1 * data(), optimizer=library.optimizers.SGD(0.1), **FEW)
+    np.testing.assert_array_equal(scale, np.float32([0.9, 0.9]))
+
+
+def test_optimizers_that_read_the_paths_of_weights_work():
+    dist = resampled(proposals.real_nvp(2, 2, (8,), seed=1))
+    optimizer = keras.optimizers.Muon(0.01, exclude_layers=["acceptance_network"])
+    fit(dist, data(), optimizer=optimizer, **FEW, trainable_proposal=True)
+    # Vectors and excluded matrices have velocities.
+    num_velocities = sum("velocity" in v.path for v in optimizer.variables)
+    matrices = [v for v in dist.proposal.trainable_variables if v.shape.rank == 2]
+    num_trained = len(dist.trainable_variables)
+    assert num_velocities == num_trained - len(matrices) < num_trained
+
+
 # Where samples come from.
 
 

@@ -78,7 +78,7 @@ LAYERS = {
     "_plotting": set(),
     "_fit_samples": set(),
     "_fit_evaluation": {"_compat", "_nested", "normalizer", "resampled"},
-    "_fit_training": {"_compat", "_fit_samples", "acceptance", "resampled"},
+    "_fit_training": {"_compat", "_fit_samples", "acceptance", "ownership", "resampled"},
     "_fit_figures": {"_plotting"},
     "_fit_result": {"_fit_figures", "resampled"},
     "tradeoff": {
