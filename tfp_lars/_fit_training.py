@@ -88,15 +88,23 @@ class Recipe:
 
 def checked_optimizer(optimizer: Any) -> Any:
     """Returns an optimizer of Keras 3 or tf_keras, or raises an error."""
-    if isinstance(optimizer, tf_keras.optimizers.Optimizer):
-        return optimizer
-    try:
-        return keras.optimizers.get(optimizer)
-    except (TypeError, ValueError):
-        raise TypeError(
-            "`optimizer` must be an optimizer of Keras, such as `keras.optimizers.Adam(1e-3)`, or "
-            f"its name; got {optimizer!r}."
-        ) from None
+    if not isinstance(optimizer, tf_keras.optimizers.Optimizer):
+        try:
+            optimizer = keras.optimizers.get(optimizer)
+        except (TypeError, ValueError):
+            raise TypeError(
+                "`optimizer` must be an optimizer of Keras, such as `keras.optimizers.Adam(1e-3)`, "
+                f"or its name; got {optimizer!r}."
+            ) from None
+    scaling = keras.optimizers.LossScaleOptimizer, tf_keras.mixed_precision.LossScaleOptimizer
+    if isinstance(optimizer, scaling):
+        # It lowers its scale only in steps without a finite gradient, which are skipped here.
+        raise ValueError(
+            "`optimizer` is a LossScaleOptimizer, whose dynamic loss scale `fit` does not support. "
+            "Pass its `inner_optimizer`. For networks in half precision, give that a fixed scale, "
+            "such as `keras.optimizers.Adam(1e-3, loss_scale_factor=1024.0)`."
+        )
+    return optimizer
 
 
 class Trainer:
@@ -126,6 +134,8 @@ class Trainer:
         self._updated = shared if of_keras3 else self._variables
         self._constrained = [] if of_keras3 else [v for v in shared if v.value.constraint is None]
         self._optimizer = optimizer
+        # Optimizers of Keras 3 divide gradients by their `loss_scale_factor`.
+        self._scale_loss = optimizer.scale_loss if of_keras3 else tf.identity
         # A `tf.function` cannot create the variables of the optimizer inside its loop.
         optimizer.build(self._updated)
         self._graph = None
@@ -147,6 +157,23 @@ class Trainer:
         self.num_skipped += int(skipped)
         num_used = len(batches[0]) - int(skipped)
         return float(total) / num_used if num_used else float("nan")
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Evaluates the averages that an optimizer with `use_ema=True` keeps of the weights.
+
+        They replace the weights within a `with` block. Other optimizers have no averages.
+        """
+        # The averages of Keras 3 are 0 before the first step.
+        if not self._optimizer.use_ema or not int(self._optimizer.iterations):
+            yield
+            return
+        current = Snapshot(self._variables)
+        self._optimizer.finalize_variable_values(self._updated)
+        try:
+            yield
+        finally:
+            current.restore()
 
     @property
     def learning_rate(self) -> float:
@@ -176,8 +203,9 @@ class Trainer:
         with tape, self._mode():
             tape.watch(self._variables)
             loss = -tf.reduce_mean(self._dist.log_prob(z, **kwargs))
+            scaled = self._scale_loss(loss)
         gradients = tape.gradient(
-            loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            scaled, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         gradients = [tf.convert_to_tensor(g) for g in gradients]
         finite = tf.math.is_finite(loss) & tf.reduce_all(

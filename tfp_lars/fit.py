@@ -71,7 +71,8 @@ def fit(
         6,000 steps.
       batch_size: Number of samples per step. All samples are used if there are fewer.
       optimizer: An optimizer of Keras 3 or tf_keras. By default Adam with a warm-up, a cosine decay
-        to 0 and clipped gradients.
+        to 0 and clipped gradients. If it averages weights (`use_ema=True`), the averages are
+        evaluated and returned.
       validation_split: Share of the samples to hold out, at most 50,000. Of functions and of data
         sets that do not end or do not fit into memory, the first 10,000 samples are held out.
       patience: Number of evaluations without improvement after which training stops. There are 40
@@ -174,10 +175,12 @@ class _Loop:
         stopped = None
         try:
             while stopped is None:
-                row = self._evaluate(self._train(min(every, self._num_steps - self._num_done)))
-                if row["log_likelihood"] > self._best_row["log_likelihood"]:
-                    self._best_row = row
-                    self._best.take()
+                mean = self._train(min(every, self._num_steps - self._num_done))
+                with self._trainer.averaged():
+                    row = self._evaluate(mean)
+                    if row["log_likelihood"] > self._best_row["log_likelihood"]:
+                        self._best_row = row
+                        self._best.take()
                 if self._num_done == self._num_steps:
                     stopped = "finished"
                 elif row["step"] - self._best_row["step"] >= patience * every:

@@ -286,6 +286,28 @@ def test_optimizers_that_read_the_paths_of_weights_work():
     assert num_velocities == num_trained - len(matrices) < num_trained
 
 
+def test_a_fixed_loss_scale_changes_nothing():
+    results = []
+    for scale in (None, 64.0):
+        keras.utils.set_random_seed(1)
+        optimizer = keras.optimizers.SGD(0.5, loss_scale_factor=scale)
+        results.append(fit(resampled(), data(), optimizer=optimizer, **FEW))
+    assert results[0].gain == results[1].gain > 0.1
+
+
+@pytest.mark.parametrize(("library", "average"), [(keras, 0.5), (tf_keras, 0.0)])
+def test_averages_of_the_weights_are_evaluated_and_returned(library, average):
+    """The average of Keras 3 starts with the first step, that of tf_keras before it."""
+    loc = tf.Variable(0.0)
+    optimizer = library.optimizers.SGD(1.0, clipvalue=0.5, use_ema=True, ema_momentum=0.5)
+    samples = np.random.default_rng(0).normal(1000.0, 1.0, 1000)
+    result = fit(tfd.Normal(loc, 1.0), samples, optimizer=optimizer, **{**FEW, "num_steps": 3})
+    for value in (0.5, 1.0, 1.5):  # of `loc`, after each step
+        average = 0.5 * average + 0.5 * value
+    np.testing.assert_allclose(loc, average)
+    np.testing.assert_allclose(result.history["log_likelihood"][-1], result.log_likelihood)
+
+
 # Where samples come from.
 
 
@@ -700,6 +722,16 @@ def held_inside():
         bad("`batch_size` must be", TypeError, batch_size="all"),
         bad("`patience` must be", patience=-1),
         bad("`optimizer` must be an optimizer of Keras", TypeError, optimizer=1e-3),
+        *(
+            bad(
+                "`optimizer` is a LossScaleOptimizer.*`inner_optimizer`.*loss_scale_factor",
+                optimizer=scaling(library.optimizers.Adam()),
+            )
+            for library, scaling in (
+                (keras, keras.optimizers.LossScaleOptimizer),
+                (tf_keras, tf_keras.mixed_precision.LossScaleOptimizer),
+            )
+        ),
     ],
 )
 def test_wrong_arguments_are_named(error, message, dist, samples, kwargs):
