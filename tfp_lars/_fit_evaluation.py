@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,14 @@ from tfp_lars import _compat, _nested
 from tfp_lars.normalizer import estimate_log_normalizer
 from tfp_lars.resampled import Resampled
 
-__all__ = ["Evaluation", "frozen", "has_fixed_log_z", "log_prob_in_batches"]
+__all__ = [
+    "Evaluation",
+    "combined_error",
+    "frozen",
+    "has_fixed_log_z",
+    "log_prob_in_batches",
+    "log_z_errors",
+]
 
 tfd = tfp.distributions
 
@@ -95,19 +102,70 @@ def log_prob_in_batches(
       dist: Any TFP distribution.
       method: Method of `dist` to call. The default is `log_prob`.
     """
+    evaluate = _in_batches(dist, method or dist.log_prob)
+    return lambda samples: np.concatenate(list(evaluate(samples))).astype(np.float64)
+
+
+def log_z_errors(dist: tfd.Distribution, samples: np.ndarray) -> dict[Any, np.ndarray]:
+    """Returns the effect of the error of each estimated log Z on the mean log density.
+
+    The effect is the derivative with respect to log Z times its standard error. It depends on how
+    the density uses Z: `tfd.Independent` adds up members, and for a small T the derivative of the
+    log density is not -1.
+
+    Args:
+      dist: Any TFP distribution. Moving averages in it are taken as exact.
+      samples: Samples, shape `[M]` + batch + event.
+
+    Returns:
+      errors: By reference of the variable that holds log Z: an array of its shape.
+    """
+    estimates = {}
+    for part in (dist, *dist.submodules):
+        if isinstance(part, Resampled) and part.estimate is not None:
+            log_z: Any = part.normalizer  # a variable
+            estimates[log_z.ref()] = part.estimate
+    if not estimates:
+        return {}
+    variables = [reference.deref() for reference in estimates]
+
+    def derivatives(z):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            total = tf.reduce_sum(tf.cast(dist.log_prob(z), tf.float64))
+        return tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+    parts = list(_in_batches(dist, derivatives)(samples))
+    size = len(samples) * dist.batch_shape.num_elements()
+    return {
+        reference: sum(part[k].astype(np.float64) for part in parts) / size * estimate.stderr
+        for k, (reference, estimate) in enumerate(estimates.items())
+    }
+
+
+def combined_error(errors: Mapping[Any, np.ndarray]) -> float:
+    """Returns the standard error from all log Z of `log_z_errors` together.
+
+    The draws of batch members are independent. Estimates may share a seed, so that their errors
+    may be correlated. The sum is an upper bound for any correlation.
+    """
+    return float(sum(np.sqrt(np.sum(np.square(error))) for error in errors.values()))
+
+
+def _in_batches(
+    dist: tfd.Distribution, function: Callable[[tf.Tensor], Any]
+) -> Callable[[np.ndarray], Iterator[Any]]:
+    """Returns a function that yields the values of `function`, as arrays, for parts of samples."""
     # One concrete graph: `tf.function` would count those of other distributions as retracing, and
     # warn. Autograph would rewrite the functions of users.
     spec = tf.TensorSpec([None, *dist.batch_shape, *dist.event_shape], tf.as_dtype(dist.dtype))
-    function = tf.function(method or dist.log_prob, autograph=False)
     with _compat.inference_mode():
-        graph = function.get_concrete_function(spec)
+        graph = tf.function(function, autograph=False).get_concrete_function(spec)
 
-    def evaluate(samples: np.ndarray) -> np.ndarray:
+    def evaluate(samples: np.ndarray) -> Iterator[Any]:
         size = max(1, _NUMBERS_AT_ONCE // max(1, int(np.prod(samples.shape[1:]))))
-        parts = [
-            graph(tf.convert_to_tensor(samples[first : first + size])).numpy()
-            for first in range(0, len(samples), size)
-        ]
-        return np.concatenate(parts).astype(np.float64)
+        for first in range(0, len(samples), size):
+            values = graph(tf.convert_to_tensor(samples[first : first + size]))
+            yield tf.nest.map_structure(lambda value: value.numpy(), values)
 
     return evaluate

@@ -27,9 +27,10 @@ def mean_and_stderr(values: np.ndarray) -> tuple[float, float]:
 class FitResult:
     """The fitted distribution, and how well it fits.
 
-    Log-likelihoods are means over the held-out samples, in nats. Standard errors include that of
-    log Z. The weights are the best ones on the held-out samples, so the log-likelihood is slightly
-    optimistic.
+    Log-likelihoods are means over the held-out samples, in nats. Standard errors include those of
+    all estimates of log Z, also in nested distributions. The errors of several estimates are added,
+    which gives an upper bound. The weights are the best ones on the held-out samples, so the
+    log-likelihood is slightly optimistic.
 
     Attributes:
       distribution: The fitted distribution, with a fixed log Z. It shares its networks with the

@@ -86,6 +86,8 @@ def fit(
       result: A `FitResult`. `result.distribution` is ready to use: its log Z is fixed. `dist` has
         the same weights. For a more precise log Z, call `dist.freeze(num_samples=...)`.
     """
+    if not tf.executing_eagerly():
+        raise RuntimeError("`fit` was called inside a tf.function. Call it outside.")
     _check_distribution(dist)
     _check_not_held(dist, trainable_proposal)
     if not isinstance(dist, Resampled):  # it has built its networks itself
@@ -97,8 +99,6 @@ def fit(
     if not (_arguments.is_real_number(validation_split) and 0.0 < validation_split < 1.0):
         raise ValueError(f"`validation_split` must be between 0 and 1; got {validation_split!r}.")
     patience = 10 if patience is None else _arguments.checked_count("patience", patience)
-    if not tf.executing_eagerly():
-        raise RuntimeError("`fit` was called inside a tf.function. Call it outside.")
 
     seeds = _seeds.integers(seed)
     sampled = _fit_samples.read(
@@ -158,6 +158,7 @@ class _Loop:
         baseline = dist.proposal if isinstance(dist, Resampled) else dist
         baseline = _fit_evaluation.frozen(baseline, num_samples=2 * 10**6, seed=seed)
         self._before = _fit_evaluation.log_prob_in_batches(baseline)(sampled.held_out)
+        self._errors_before = _fit_evaluation.log_z_errors(baseline, sampled.held_out)
         _check_support(self._before)
         _check_support(self._evaluation())
         self._rows: list[dict[str, float]] = []
@@ -206,19 +207,24 @@ class _Loop:
             self._dist, num_samples=2 * 10**6, target_stderr=max(0.3 * stderr, 1e-3), seed=seed
         )
         after = _fit_evaluation.log_prob_in_batches(frozen)(self._sampled.held_out)
-        estimate = frozen.estimate if isinstance(frozen, Resampled) else None
-        of_log_z = 0.0 if estimate is None else float(np.mean(estimate.stderr))
+        combined, before_errors = _fit_evaluation.combined_error, self._errors_before
+        errors = _fit_evaluation.log_z_errors(frozen, self._sampled.held_out)
+        # The error of a log Z that both have in common may cancel.
+        of_gain = {
+            key: errors.get(key, np.zeros([])) - before_errors.get(key, np.zeros([]))
+            for key in {**before_errors, **errors}
+        }
         value, value_stderr = mean_and_stderr(after)
         before, before_stderr = mean_and_stderr(self._before)
         gain, gain_stderr = mean_and_stderr(after - self._before)
         return FitResult(
             distribution=frozen,
             log_likelihood=value,
-            log_likelihood_stderr=float(np.hypot(value_stderr, of_log_z)),
+            log_likelihood_stderr=float(np.hypot(value_stderr, combined(errors))),
             proposal_log_likelihood=before,
-            proposal_log_likelihood_stderr=before_stderr,
+            proposal_log_likelihood_stderr=float(np.hypot(before_stderr, combined(before_errors))),
             gain=gain,
-            gain_stderr=float(np.hypot(gain_stderr, of_log_z)),
+            gain_stderr=float(np.hypot(gain_stderr, combined(of_gain))),
             history={name: np.array([r[name] for r in self._rows]) for name in self._rows[0]},
             best_step=int(self._best_row["step"]),
             num_steps=self._num_done,

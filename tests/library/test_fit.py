@@ -67,7 +67,9 @@ def test_result_agrees_with_the_frozen_distribution(fitted):
     np.testing.assert_allclose(result.gain, np.mean(log_prob - log_proposal), atol=1e-6)
     of_mean = np.std(log_prob - log_proposal, ddof=1) / np.sqrt(len(z))
     expected = np.hypot(of_mean, frozen.estimate.stderr)
-    np.testing.assert_allclose(result.gain_stderr, expected, rtol=1e-5)
+    # The derivative with respect to log Z is not exactly -1, because T is finite.
+    np.testing.assert_allclose(result.gain_stderr, expected, rtol=1e-3)
+    assert of_mean < 0.99 * expected
     assert frozen.estimate.stderr < 0.31 * of_mean
     assert result.acceptance_rate == frozen.acceptance_rate
     assert result.expected_attempts == frozen.expected_attempts
@@ -217,6 +219,37 @@ def test_resampled_inside_other_distributions_is_frozen_in_the_result():
     assert result.gain > 0.1
 
 
+def stderr_of_mean(values):
+    return np.std(np.asarray(values, np.float64), ddof=1) / np.sqrt(len(values))
+
+
+def test_errors_include_those_of_resampled_distributions_inside_others():
+    """Without that of log Z, the error would be smaller by a share of 3e-4."""
+    inner = Resampled(tfd.Normal([0.0, 0.0], 1.0), AcceptanceNetwork((8,)))
+    result = fit(tfd.Independent(inner, 1), data(), **FEW)
+    of_members = result.distribution.distribution.estimate.stderr
+    log_prob = result.distribution.log_prob(result.held_out)
+    expected = np.hypot(stderr_of_mean(log_prob), np.linalg.norm(of_members))
+    np.testing.assert_allclose(result.log_likelihood_stderr, expected, rtol=1e-5)
+
+
+def test_error_of_the_proposal_cancels_in_the_gain():
+    """Its log Z has a standard error of about 0.2, and the same value before and after."""
+    proposal = resampled(T=None).freeze(num_samples=20, seed=1)
+    dist = resampled(proposal, T=None)
+    result = fit(dist, data(), **FEW)
+    of_proposal, own = proposal.estimate.stderr, result.distribution.estimate.stderr
+    log_prob = result.distribution.log_prob(result.held_out)
+    before = proposal.log_prob(result.held_out)
+    for found, values, of_log_z in (
+        (result.log_likelihood_stderr, log_prob, of_proposal + own),
+        (result.proposal_log_likelihood_stderr, before, of_proposal),
+        (result.gain_stderr, log_prob - before, own),
+    ):
+        expected = np.hypot(stderr_of_mean(values), of_log_z)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def test_integer_samples_fit_a_discrete_distribution():
     dist = Resampled(tfd.Categorical(logits=tf.zeros(4), dtype=tf.int32), Table(4), T=50)
     p = np.array([0.1, 0.2, 0.3, 0.4])
@@ -293,6 +326,14 @@ def test_a_fixed_loss_scale_changes_nothing():
         optimizer = keras.optimizers.SGD(0.5, loss_scale_factor=scale)
         results.append(fit(resampled(), data(), optimizer=optimizer, **FEW))
     assert results[0].gain == results[1].gain > 0.1
+
+
+def test_averages_are_not_used_before_the_first_step():
+    """Those of Keras 3 are 0 there."""
+    normal = tfd.Normal(tf.Variable(2.0), 1.0)
+    optimizer = keras.optimizers.SGD(0.1, use_ema=True)
+    with Trainer(normal, normal.trainable_variables, optimizer).averaged():
+        assert normal.loc == 2.0
 
 
 @pytest.mark.parametrize(("library", "average"), [(keras, 0.5), (tf_keras, 0.0)])
@@ -496,6 +537,7 @@ def test_networks_train_in_training_mode_and_are_evaluated_in_inference_mode(lib
     assert np.any(np.asarray(normalization.moving_mean) != 0.0)
     z = data(5)
     np.testing.assert_array_equal(*(result.distribution.log_prob(z) for _ in range(2)))
+    np.testing.assert_array_equal(*(dist.accept_log_prob(z) for _ in range(2)))
 
 
 class Modes(keras.layers.Layer):
@@ -513,14 +555,17 @@ class Modes(keras.layers.Layer):
 @pytest.mark.parametrize("trainable_proposal", [False, True])
 def test_a_proposal_runs_in_training_mode_only_if_it_is_trained(trainable_proposal):
     """Otherwise `BatchNormalization` and `Dropout` would change it."""
-    modes = [Modes(), Modes()]
-    normalizations = [keras.layers.BatchNormalization() for _ in range(2)]
-    proposal, _ = flow_of_keras3_layers(modes[0], normalizations[0])
-    accept_fn = keras.Sequential([modes[1], normalizations[1], keras.layers.Dense(1)])
-    dist = Resampled(proposal, accept_fn, from_logits=True)
-    fit(dist, data(), **FEW, trainable_proposal=trainable_proposal)
+    modes = [Modes() for _ in range(3)]
+    normalizations = [keras.layers.BatchNormalization() for _ in range(3)]
+    (*of_flow,), *of_accept_fns = zip(modes, normalizations, strict=True)
+    inner, outer = (keras.Sequential([*part, keras.layers.Dense(1)]) for part in of_accept_fns)
+    proposal = Resampled(flow_of_keras3_layers(*of_flow)[0], inner, from_logits=True)
+    dist = Resampled(proposal, outer, from_logits=True)
+    few = {**FEW, "num_steps": 3, "optimizer": keras.optimizers.SGD(0.1)}
+    fit(dist, data() + 1.0, **few, trainable_proposal=trainable_proposal)
     moved = [bool(np.any(n.moving_mean != 0.0)) for n in normalizations]
-    assert moved == [True in m.seen for m in modes] == [trainable_proposal, True]
+    in_training = [True in m.seen for m in modes]
+    assert moved == in_training == [trainable_proposal, trainable_proposal, True]
 
 
 def test_each_epoch_has_all_samples_in_another_order():
