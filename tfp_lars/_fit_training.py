@@ -160,9 +160,9 @@ class Trainer:
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Evaluates the averages that an optimizer with `use_ema=True` keeps of the weights.
+        """Replaces the weights by their averages within a `with` block.
 
-        They replace the weights within a `with` block. Other optimizers have no averages.
+        Optimizers with `use_ema=True` keep averages. Others leave the weights as they are.
         """
         # The averages of Keras 3 are 0 before the first step.
         if not self._optimizer.use_ema or not int(self._optimizer.iterations):
