@@ -55,7 +55,8 @@ def check(config: Any) -> None:
     """Raises a `ValueError` if Keras might run code, open a file or import a module.
 
     Classes and functions that this process has registered with
-    `keras.saving.register_keras_serializable` are allowed.
+    `keras.saving.register_keras_serializable` are allowed, except subclasses of layers that run
+    stored code or open files.
 
     Args:
       config: Result of `keras.saving.serialize_keras_object`, from any source.
@@ -65,9 +66,10 @@ def check(config: Any) -> None:
             module, name = config.get("module"), config["class_name"]
             name = config.get("config") if name == "function" else name
             raise ValueError(
-                f"The network names {f'{module}.{name}' if module else name!r}. Only layers of "
-                "Keras that neither run stored code nor open files can be loaded, and classes with "
-                "the decorator `@keras.saving.register_keras_serializable()`."
+                f"The network names {f'{module}.{name}' if module else name!r}. Layers of Keras "
+                "can be loaded unless they run stored code or open files, and so can classes with "
+                "the decorator `@keras.saving.register_keras_serializable()` that are not derived "
+                "from such layers."
             )
         for value in config.values():
             check(value)
@@ -77,31 +79,43 @@ def check(config: Any) -> None:
 
 
 def _is_allowed(config: dict[str, Any]) -> bool:
-    name, module = config["class_name"], config.get("module")
+    name = config["class_name"]
     if name in _VALUES:
         return True
     # Keras reads its special names, such as `__lambda__`, before it looks for registered classes.
     if not isinstance(name, str) or name.startswith("__"):
         return False
+    # Keras 3 writes a module for every object. A model reads a layer without this key as Keras 2
+    # did: it ignores `registered_name` and takes any class of `keras.layers`.
+    if "module" not in config:
+        return False
     if name == "function":
-        return _is_allowed_function(config.get("config"), module)
-    if _is_registered(config.get("registered_name", name)):
-        return True
-    found = _find(module, name)
+        return _is_allowed_function(config)
+    registered = _registered(config.get("registered_name", name))
+    if registered is not None:  # Keras takes it whatever the module is
+        is_named = isinstance(registered, type) and registered.__name__ == name
+        return is_named and not issubclass(registered, _REFUSED)
+    found = _find(config["module"], name)
     return isinstance(found, type) and issubclass(found, _KINDS) and not issubclass(found, _REFUSED)
 
 
-def _is_allowed_function(name: Any, module: Any) -> bool:
-    if _is_registered(name):
-        return True
+def _is_allowed_function(config: dict[str, Any]) -> bool:
+    name, module = config.get("config"), config["module"]
+    # For activations and the like Keras may look for this name instead.
+    if config.get("registered_name") not in (None, "function", name):
+        return False
+    registered = _registered(name)
+    if registered is not None:
+        return callable(registered) and not isinstance(registered, type)
     # Keras writes "builtins" for its own functions.
     known = module in ("builtins", "keras.activations")
     helpers = ("deserialize", "get", "serialize")
     return known and name not in helpers and callable(_find("keras.activations", name))
 
 
-def _is_registered(name: Any) -> bool:
-    return isinstance(name, str) and keras.saving.get_registered_object(name) is not None
+def _registered(name: Any) -> Any:
+    """Returns what Keras finds for a registered name, or `None`."""
+    return keras.saving.get_registered_object(name) if isinstance(name, str) else None
 
 
 def _find(module: Any, name: Any) -> Any:

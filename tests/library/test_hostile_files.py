@@ -1,8 +1,10 @@
 """Files of unknown origin: loading runs no code of theirs and imports nothing that they name."""
 
+import codecs
 import copy
 import io
 import json
+import marshal
 import pickle
 import sys
 import zipfile
@@ -84,6 +86,11 @@ def sequential_of(layer):
     return config
 
 
+@keras.saving.register_keras_serializable(package="test_hostile_files")
+class RegisteredLookup(keras.layers.StringLookup):
+    """Inherits the reading of files."""
+
+
 HOSTILE_NETWORKS = {
     "other module": lambda: named("trap_module", "Trap"),
     "registered name": lambda: named("trap_module", "Trap", registered_name="trap_module>Trap"),
@@ -122,6 +129,24 @@ HOSTILE_NETWORKS = {
     "optimizer": lambda: named("keras.optimizers", "Adam"),
     "lambda with the name of a registered class": lambda: with_registered_name("__lambda__"),
     "type with the name of a registered class": lambda: with_registered_name("__typespec__"),
+    "layer with the name of a registered class": lambda: with_registered_name("Lambda"),
+    "layer of Keras with the name of a registered class": lambda: sequential_of(
+        {**stored_lambda(), "registered_name": "tfp_lars>AcceptanceNetwork"}
+    ),
+    "registered class that reads files": lambda: sequential_of(
+        named(
+            __name__,
+            "RegisteredLookup",
+            {"vocabulary": "/etc/hostname"},
+            registered_name="test_hostile_files>RegisteredLookup",
+        )
+    ),
+    "function with two names": lambda: dense(
+        kernel_initializer={**function("keras.activations", "relu"), "registered_name": "Zeros"}
+    ),
+    "class as a function": lambda: with_activation(
+        function("builtins", "tfp_lars>AcceptanceNetwork")
+    ),
 }
 
 
@@ -175,6 +200,106 @@ def test_hostile_network_is_refused_also_without_the_safe_mode_of_keras(saved, t
     monkeypatch.setattr(serialization_lib, "in_safe_mode", lambda: False)
     with pytest.raises(ValueError, match="The network names 'keras.layers.Lambda'"):
         load(saved)
+
+
+# Layers without a module. A model of Keras reads them as those of Keras 2, in which any class of
+# `keras.layers` could be named, whatever `registered_name` is.
+
+
+@pytest.fixture
+def unsafe():
+    """The setting of a process that loads stored code from other files."""
+    from keras.src.saving import serialization_lib
+
+    with serialization_lib.SafeModeScope(True):  # restores the setting
+        keras.config.enable_unsafe_deserialization()
+        yield
+
+
+def old_lambda(path):
+    """Returns a layer with code that leaves a file."""
+    function = eval(f"lambda x: (__import__('builtins').open({str(path)!r}, 'w').close(), x)[1]")
+    code = codecs.encode(marshal.dumps(function.__code__), "base64").decode()
+    return "Lambda", {"function": [code, None, None]}
+
+
+OLD_LAYERS = {
+    "code": old_lambda,
+    "inline vocabulary": lambda path: ("StringLookup", {"vocabulary": ["a", "b"]}),
+    "SavedModel": lambda path: ("TFSMLayer", {"filepath": str(path)}),
+}
+
+
+def old_layer(name, path):
+    class_name, config = OLD_LAYERS[name](path)
+    return {
+        "class_name": class_name,
+        "registered_name": "tfp_lars>AcceptanceNetwork",
+        "config": {"name": "s", **config},
+    }
+
+
+def in_sequential(name, path):
+    network = keras.Sequential([keras.Input([2]), keras.layers.Dense(1, "sigmoid")])
+    config = keras.saving.serialize_keras_object(network)
+    config["config"]["layers"].insert(1, old_layer(name, path))
+    return config
+
+
+def in_functional(name, path):
+    z = keras.Input([2])
+    network = keras.Model(z, keras.layers.Dense(1, "sigmoid")(keras.layers.Identity(name="s")(z)))
+    config = keras.saving.serialize_keras_object(network)
+    layers = config["config"]["layers"]
+    nodes = layers[1]["inbound_nodes"]
+    layers[1] = {**old_layer(name, path), "name": "s", "inbound_nodes": nodes}
+    return config
+
+
+old_layers = pytest.mark.parametrize("name", OLD_LAYERS)
+containers = pytest.mark.parametrize("container", [in_sequential, in_functional])
+
+
+@old_layers
+@containers
+def test_old_layer_is_refused(name, container, saved, trap, unsafe):
+    def change(parameters):
+        parameters["accept_fn"].update(config=container(name, trap), weights=[])
+
+    rewrite(saved, with_parameters(change))
+    with pytest.raises(ValueError, match=f"The network names '{OLD_LAYERS[name](trap)[0]}'"):
+        load(saved)
+
+
+@containers
+def test_old_layer_is_refused_in_the_safe_mode_too(container, saved, trap):
+    """The safe mode of Keras does not keep vocabularies away."""
+
+    def change(parameters):
+        parameters["accept_fn"].update(config=container("inline vocabulary", trap), weights=[])
+
+    rewrite(saved, with_parameters(change))
+    with pytest.raises(ValueError, match="The network names 'StringLookup'"):
+        load(saved)
+
+
+@old_layers
+@containers
+def test_model_with_an_old_layer_in_a_network_is_refused(name, container, model_file, trap, unsafe):
+    def change(layer):
+        parameters = layer["config"]["distribution"]["parameters"]
+        parameters["accept_fn"]["config"] = container(name, trap)
+
+    rewrite(model_file, in_layer(change))
+    with pytest.raises(ValueError, match="The network names"):
+        keras.saving.load_model(model_file)
+
+
+@containers
+def test_old_layers_work(container, tmp_path, unsafe):
+    """Keras alone would run the code."""
+    keras.saving.deserialize_keras_object(container("code", tmp_path / "sprung"))
+    assert (tmp_path / "sprung").exists()
 
 
 def test_compilation_of_a_network_is_not_read(saved, trap):
@@ -363,6 +488,23 @@ def test_ordinary_networks_are_loaded(tmp_path):
     np.testing.assert_array_equal(
         load(tmp_path / "dist").accept_log_prob(z), dist.accept_log_prob(z)
     )
+
+
+@keras.saving.register_keras_serializable(package="test_hostile_files", name="renamed")
+class Own(keras.layers.Layer):
+    def call(self, z):
+        return keras.ops.sigmoid(keras.ops.sum(z, axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("module", ["__main__", "another.module"])
+def test_registered_class_is_loaded_whatever_its_module(module, tmp_path, monkeypatch):
+    """Keras writes no module for a class of a script. Classes are also moved."""
+    monkeypatch.setattr(Own, "__module__", module)
+    dist = Resampled(proposals.standard_normal(2), keras.Sequential([Own()]))
+    save(dist, tmp_path / "dist")
+    monkeypatch.undo()
+    loaded = load(tmp_path / "dist")
+    assert isinstance(loaded.accept_fn.layers[0], Own)
 
 
 def test_traps_work(trap):
