@@ -62,10 +62,15 @@ class Describer:
             )
 
     def _describe(self, value: Any, path: str) -> Any:
+        # TFP takes the type of a NumPy value, but not that of a Python number, for its own.
+        # `np.float64` is a subclass of `float`.
+        if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "OSU":
+            return {"kind": "array", **self._array(value, path), "numpy": True}
         if value is None or isinstance(value, (bool, int, str)):
             return value
         if isinstance(value, float):
-            return value if math.isfinite(value) else {"kind": "float", "value": repr(value)}
+            text = float.__repr__(value)  # subclasses may have another one
+            return float(value) if math.isfinite(value) else {"kind": "float", "value": text}
         if isinstance(value, (list, tuple)):
             items = [self._describe(item, f"{path}.{i}") for i, item in enumerate(value)]
             return {"kind": "tuple" if isinstance(value, tuple) else "list", "items": items}
@@ -245,7 +250,9 @@ class Rebuilder:
         if kind == "shape":
             return tf.TensorShape(config["value"])
         if kind == "array":
-            return tf.constant(self._array(config))
+            value = tf.constant(self._array(config))
+            # TFP treats the types of tensors and arrays differently. Older files do not have it.
+            return value.numpy() if config.get("numpy") else value
         if kind == "estimate":
             # Older files have arrays without a kind here.
             fields = {

@@ -139,6 +139,43 @@ def test_integers_of_numpy_are_saved_as_integers(tmp_path):
     assert (loaded.T, loaded.max_attempts) == (5, 70)
 
 
+class Float(float):
+    def __repr__(self):
+        return f"Float({float(self)})"
+
+
+NUMBERS = {
+    "double": lambda: tfd.Normal(np.float64(0.1), np.float64(1.0)),
+    "single": lambda: tfd.Normal(np.float32(0.1), np.float32(1.0)),
+    "half": lambda: tfd.Normal(np.float16(0.1), np.float16(1.0)),
+    "infinite": lambda: tfd.TruncatedNormal(0.0, 1.0, np.float64(-1.0), np.float64(np.inf)),
+    "in a list": lambda: tfd.Sample(tfd.Normal(0.0, np.float64(1.0)), [np.int64(2)]),
+    "bool and text": lambda: tfd.Normal(0.0, 1.0, np.bool_(True), name=np.str_("named")),
+    "count": lambda: tfd.Independent(tfd.Normal([0.0, 1.0], 1.0), np.int64(1)),
+    "subclass": lambda: tfd.TruncatedNormal(Float(0.0), Float(1.0), -1.0, Float(np.inf)),
+    # Its events are integers, and its density has the type of `probs`, which TFP makes float32.
+    "array": lambda: tfd.OneHotCategorical(probs=np.array([0.2, 0.8])),
+    "with a network": lambda: Resampled(
+        tfd.Normal(np.float64(0.1), np.float64(1.0)),
+        AcceptanceNetwork((4,)),
+        T=np.int64(5),
+        normalizer=np.float64(-1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_type_of_numbers_is_kept(name, tmp_path):
+    dist = NUMBERS[name]()
+    save(dist, tmp_path / "dist")
+    clone = DistributionLayer.from_config(DistributionLayer(dist).get_config())
+    z = dist.sample(3, seed=1)
+    for other in (load(tmp_path / "dist"), clone.distribution):
+        assert (other.dtype, other.name) == (dist.dtype, dist.name)
+        assert other.log_prob(z).dtype == dist.log_prob(z).dtype
+    np.testing.assert_array_equal(load(tmp_path / "dist").log_prob(z), dist.log_prob(z))
+
+
 def points(dist):
     shape = [5, *dist.batch_shape, *dist.event_shape]
     z = np.random.default_rng(1).normal(0, 0.3, size=shape)
