@@ -6,7 +6,8 @@ import io
 import json
 import os
 import pathlib
-import tempfile
+import shutil
+import uuid
 import zipfile
 from typing import Any
 
@@ -44,7 +45,7 @@ def save(dist: tfd.Distribution, path: str | os.PathLike) -> None:
         `AcceptanceNetwork`, a model of Keras layers, or a class that is registered with
         `keras.saving.register_keras_serializable`. `Lambda` and other layers that run stored code
         or read files, functions, and other objects raise an error.
-      path: Path of the file. An existing file is replaced.
+      path: Path of the file. An existing file is replaced and its mode is kept.
     """
     if not isinstance(dist, tfd.Distribution):
         raise TypeError(f"`dist` must be a TFP distribution; got {dist!r}.")
@@ -52,18 +53,20 @@ def save(dist: tfd.Distribution, path: str | os.PathLike) -> None:
     header = {"format": _FORMAT, "version": _VERSION, "distribution": described.config}
     text = json.dumps(header, indent=1)
     path = pathlib.Path(path)
-    # An interrupted `save` must not leave half a file.
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        try:
-            with zipfile.ZipFile(file, "w") as archive:
-                archive.writestr(_CONFIG, text)
-                with archive.open(_ARRAYS, "w", force_zip64=True) as arrays:
-                    np.savez(arrays, **described.arrays)  # pyright: ignore[reportArgumentType]
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            pathlib.Path(file.name).unlink(missing_ok=True)
-            raise
+    # An interrupted `save` must not leave half a file. The files of `tempfile` can be read by their
+    # owner only; this one has the mode of any new file.
+    draft = path.parent / f"tmp{uuid.uuid4().hex}"
+    try:
+        with zipfile.ZipFile(draft, "x") as archive:
+            archive.writestr(_CONFIG, text)
+            with archive.open(_ARRAYS, "w", force_zip64=True) as arrays:
+                np.savez(arrays, **described.arrays)  # pyright: ignore[reportArgumentType]
+        if path.is_file():
+            shutil.copymode(path, draft)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def load(path: str | os.PathLike) -> tfd.Distribution:

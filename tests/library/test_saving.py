@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import stat
 import zipfile
 
 import keras
@@ -499,6 +501,36 @@ def test_interrupted_save_keeps_the_old_file(saved, monkeypatch):
         save(normal(), saved)
     assert saved.read_bytes() == before
     assert [p.name for p in saved.parent.iterdir()] == ["dist"]
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077, 0o002])
+def test_file_has_the_mode_of_any_new_file(umask, tmp_path):
+    before = os.umask(umask)
+    try:
+        save(normal(), tmp_path / "dist")
+        open(tmp_path / "other", "w").close()
+        assert mode(tmp_path / "dist") == mode(tmp_path / "other") == 0o666 & ~umask
+        for path in (tmp_path / "dist", tmp_path / "other"):
+            path.chmod(0o640)
+        save(normal(), tmp_path / "dist")
+        open(tmp_path / "other", "w").close()
+        assert mode(tmp_path / "dist") == mode(tmp_path / "other") == 0o640
+    finally:
+        os.umask(before)
+
+
+def test_nothing_is_left_where_the_file_cannot_be_written(tmp_path):
+    (tmp_path / "dist" / "inner").mkdir(parents=True)
+    with pytest.raises(OSError, match="dist"):
+        save(normal(), tmp_path / "dist")
+    assert [p.name for p in tmp_path.iterdir()] == ["dist"]
+    with pytest.raises(FileNotFoundError):
+        save(normal(), tmp_path / "missing" / "dist")
 
 
 # Keras models.
