@@ -52,7 +52,7 @@ class Describer:
         self.arrays: dict[str, np.ndarray] = {}
         self._paths: dict[int, str] = {}
         self._kept: list[Any] = []  # an `id` is unique only while its object lives
-        self._saved: set[int] = set()
+        self._saved: dict[int, str] = {}  # paths by the id of the variable
         self.config = self._describe(dist, "dist")
         missing = [v for v in dist.variables if id(v) not in self._saved]
         if missing:
@@ -95,6 +95,12 @@ class Describer:
     def _describe_object(self, value: Any, path: str) -> dict[str, Any]:
         """Describes what may occur at several places, where it must stay the same object."""
         if isinstance(value, tf.Variable):
+            if value.constraint is not None:
+                raise ValueError(
+                    f"The variable {value.name!r} ({path}) has a constraint, which is code and "
+                    "cannot be saved. Pass a `tfp.util.TransformedVariable`, whose bijector keeps "
+                    f"its value in the allowed range. {_REMEDY}"
+                )
             return {"kind": "variable", **self._variable(value, path), "name": _short_name(value)}
         if isinstance(value, tfp.util.TransformedVariable):
             return {
@@ -122,7 +128,7 @@ class Describer:
         given = dict(value.parameters)
         if isinstance(value, Resampled) and value.estimate is not None:
             given["normalizer"] = value.estimate
-            self._saved.add(id(value.normalizer))
+            self._saved[id(value.normalizer)] = path
         described = {}
         for name, parameter in inspect.signature(type(value).__init__).parameters.items():
             # Functions that are defaults are code of TFP and need no description.
@@ -133,7 +139,7 @@ class Describer:
 
     def _estimate(self, estimate: LogNormalizer, path: str) -> dict[str, Any]:
         fields = _saved_estimate.fields(estimate)
-        before = dict(self.arrays), dict(self._paths), set(self._saved)
+        before = dict(self.arrays), dict(self._paths), dict(self._saved)
         try:
             self._describe(fields["importance_distribution"], path)
         except ValueError:
@@ -183,7 +189,12 @@ class Describer:
         return {"kind": "keras", "config": config, "weights": weights}
 
     def _variable(self, variable: tf.Variable, path: str) -> dict[str, Any]:
-        self._saved.add(id(variable))
+        first = self._saved.setdefault(id(variable), path)
+        if first != path:
+            raise ValueError(
+                f"The variable {variable.name!r} belongs to two parts of the distribution, {first} "
+                f"and {path}, which would have separate variables after loading. {_REMEDY}"
+            )
         return {**self._array(variable, path), "trainable": variable.trainable}
 
     def _array(self, value: Any, path: str) -> dict[str, Any]:

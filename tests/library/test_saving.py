@@ -382,6 +382,20 @@ class Subclass(tfd.Normal):
     pass
 
 
+def with_shared_trunk():
+    trunk = keras.layers.Dense(4, name="trunk")
+
+    def network():
+        return keras.Sequential([keras.Input([2]), trunk, keras.layers.Dense(1, "sigmoid")])
+
+    return Resampled(Resampled(normal(), network(), T=5), network(), T=5)
+
+
+def with_constraint():
+    scale = tf.Variable([1.0, 2.0], constraint=lambda x: tf.maximum(x, 0.1), name="scale")
+    return normal(scale_diag=scale)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -407,6 +421,11 @@ class Subclass(tfd.Normal):
             ),
             "a function|a Inline",
         ),
+        (
+            with_shared_trunk,
+            "kernel.* two parts .*proposal.accept_fn.0 and .*accept_fn.0",
+        ),
+        (with_constraint, "'scale:0' .dist.scale_diag. has a constraint.*TransformedVariable"),
     ],
 )
 def test_what_cannot_be_described_is_an_error_with_the_remedy(make, message, tmp_path):
