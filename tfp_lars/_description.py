@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _network_config, _saved_estimate
+from tfp_lars import _compat, _network_config, _saved_estimate
 from tfp_lars._describable import class_of_name, describable, name_of_class
 from tfp_lars.normalizer import LogNormalizer, MovingAverage
 from tfp_lars.normalizer.gaussian_mixture import GaussianMixture
@@ -42,13 +42,16 @@ class Describer:
       dist: A `Resampled`, or a distribution of TFP, whose parameters are numbers, arrays,
         variables, distributions and bijectors of TFP, Keras 3 networks, or proposals of this
         package.
+      for_model: Whether the description is for a Keras model. If Keras is saving this model, parts
+        with variables get the ids by which Keras finds objects that several layers share.
 
     Attributes:
       config: JSON values.
       arrays: Values of tensors and variables by path.
     """
 
-    def __init__(self, dist: tfd.Distribution):
+    def __init__(self, dist: tfd.Distribution, *, for_model: bool = False):
+        self._has_ids = for_model and _keras_gives_ids()
         self.arrays: dict[str, np.ndarray] = {}
         self._paths: dict[int, str] = {}
         self._kept: list[Any] = []  # an `id` is unique only while its object lives
@@ -90,6 +93,8 @@ class Describer:
         described = self._describe_object(value, path)
         self._paths[id(value)] = path
         self._kept.append(value)
+        if self._has_ids and _may_be_shared(described):
+            described[_ID] = id(value)
         return {**described, "path": path}
 
     def _describe_object(self, value: Any, path: str) -> dict[str, Any]:
@@ -168,6 +173,9 @@ class Describer:
     def _network(self, network: keras.Layer, path: str) -> dict[str, Any]:
         try:
             config: Any = keras.saving.serialize_keras_object(network)
+            if self._has_ids:  # Keras gives them to what it has seen before
+                config = keras.saving.serialize_keras_object(network)
+                config = _with_ids_of(list(_all_layers(network)), config)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ValueError(
                 f"The Keras network {network.name!r} ({path}) has no configuration: {error} Give "
@@ -274,10 +282,13 @@ class Rebuilder:
             return _saved_estimate.from_fields(fields)
         if kind == "same":
             return self._objects[config["path"]]
-        self._objects[config["path"]] = built = self._build_object(kind, config)
+        is_shared = self._arrays is None and _ID in config and _may_be_shared(config)
+        built = _built_once(config) if is_shared else self.build_object(kind, config)
+        self._objects[config["path"]] = built
         return built
 
-    def _build_object(self, kind: str, config: dict[str, Any]) -> Any:
+    def build_object(self, kind: str, config: dict[str, Any]) -> Any:
+        """Returns a new object from its description, without those that enclose it."""
         if kind == "variable":
             return tf.Variable(
                 self._array(config), trainable=config["trainable"], name=config["name"]
@@ -329,6 +340,66 @@ class Rebuilder:
         # TensorFlow makes no bfloat16 from other arrays.
         stored = "float32" if config["dtype"] == "bfloat16" else config["dtype"]
         return tf.cast(tf.constant(value, tf.as_dtype(stored)), config["dtype"])
+
+
+_ID = "shared_object_id"  # Keras reads this key in networks
+_PROBE = keras.initializers.Zeros()
+
+
+def _keras_gives_ids() -> bool:
+    """Whether Keras is saving a model, in which it gives ids to objects that it meets again."""
+    keras.saving.serialize_keras_object(_PROBE)
+    return _ID in keras.saving.serialize_keras_object(_PROBE)
+
+
+def _may_be_shared(config: Mapping[str, Any]) -> bool:
+    """Whether a description is that of a variable, or of what has variables of its own.
+
+    These do not contain other parts of the description. Keras finds shared networks itself.
+    """
+    return config["kind"] in ("variable", "moving_average") or (
+        "config" in config and config["kind"] != "keras"
+    )
+
+
+def _all_layers(layer: keras.Layer) -> Iterator[keras.Layer]:
+    yield layer
+    for part in _compat.sublayers(layer):
+        yield from _all_layers(part)
+
+
+def _with_ids_of(layers: Sequence[keras.Layer], config: Any) -> Any:
+    """Returns a configuration with the ids of these layers only.
+
+    Other objects, such as initializers, may exist only while Keras writes them. A later one can
+    have the same id.
+    """
+    if isinstance(config, (list, tuple)):
+        return [_with_ids_of(layers, item) for item in config]
+    if not isinstance(config, dict):
+        return config
+    new = {key: _with_ids_of(layers, value) for key, value in config.items()}
+    if new.get(_ID) not in {id(layer) for layer in layers}:
+        new.pop(_ID, None)
+    return new
+
+
+class _SharedPart:
+    """Lets Keras build a part of a distribution once for all layers of a file."""
+
+    @classmethod
+    def from_config(cls, config):
+        """Returns the part, not a `_SharedPart`."""
+        return Rebuilder().build_object(config["kind"], config)
+
+
+def _built_once(config: dict[str, Any]) -> Any:
+    """Returns the object with the id of a description, which is new unless Keras knows the id."""
+    name = _SharedPart.__name__
+    return keras.saving.deserialize_keras_object(
+        {"module": None, "class_name": name, "config": config, _ID: config[_ID]},
+        custom_objects={name: _SharedPart},
+    )
 
 
 def _is_numpy_type(value: Any) -> bool:

@@ -150,7 +150,7 @@ class DistributionLayer(keras.layers.Layer):
           NotImplementedError: If the distribution cannot be described.
         """
         try:
-            described = _description.Describer(self.distribution)
+            described = _description.Describer(self.distribution, for_model=True)
         except ValueError as error:
             raise NotImplementedError(
                 f"The layer {self.name!r} cannot be saved as part of a whole model. {error} Or "

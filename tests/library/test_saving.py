@@ -600,3 +600,75 @@ def test_layer_configuration_is_json_without_the_weights_of_networks():
         np.testing.assert_array_equal(old, new)
     kernels = [d.accept_fn.variables[0].numpy() for d in (dist, clone.distribution)]
     assert np.any(kernels[0] != kernels[1])
+
+
+def layer_with(network):
+    return DistributionLayer(Resampled(normal(), network, T=5, normalizer=-1.0))
+
+
+def two_layers(dist):
+    return [DistributionLayer(dist), DistributionLayer(dist)]
+
+
+def with_one_network(make):
+    network = make()
+    return [layer_with(network), layer_with(network)]
+
+
+def with_one_variable():
+    scale = tfp.util.TransformedVariable([1.0, 2.0], tfb.Exp())
+    return [DistributionLayer(normal(scale_diag=scale)) for _ in range(2)]
+
+
+def with_one_sublayer():
+    trunk = keras.layers.Dense(4)
+    heads = [keras.layers.Dense(1, "sigmoid") for _ in range(2)]
+    return [layer_with(keras.Sequential([keras.Input([2]), trunk, head])) for head in heads]
+
+
+def with_a_network_of_the_model():
+    network = functional()
+    return [DistributionLayer(Resampled(normal(), network, T=5, from_logits=True)), network]
+
+
+SHARED_LAYERS = {
+    "network": lambda: with_one_network(lambda: AcceptanceNetwork((4,))),
+    "Sequential": lambda: with_one_network(sequential),
+    "distribution": lambda: two_layers(
+        Resampled(normal(scale_diag=tf.Variable([1.0, 2.0])), AcceptanceNetwork((4,)), T=5)
+    ),
+    "flow": lambda: two_layers(proposals.masked_autoregressive_flow(2, 2, (6,))),
+    "variable": with_one_variable,
+    "sublayer": with_one_sublayer,
+    "network of the model": with_a_network_of_the_model,
+}
+
+
+@pytest.mark.parametrize("name", SHARED_LAYERS)
+def test_layers_of_a_loaded_model_share_what_they_shared(name, tmp_path):
+    z = keras.Input([2])
+    model = keras.Model(z, [layer(z) for layer in SHARED_LAYERS[name]()])
+    points = np.float32([[0.1, 0.2], [0.3, -0.4]])
+    model(points)  # updates averages
+    for v in model.trainable_variables:
+        v.assign(np.array(v) + 0.1)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.variables) == len(model.variables)
+    assert len(loaded.trainable_variables) == len(model.trainable_variables)
+    for m in (model, loaded):  # the first variable is shared
+        m.trainable_variables[0].assign(np.array(m.trainable_variables[0]) + 0.1)
+    for old, new in zip(*(m(points, training=False) for m in (model, loaded)), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_configuration_has_ids_only_in_a_file(tmp_path):
+    """`model.to_json()` is the same in each process, and a layer can be cloned."""
+    dist = Resampled(normal(scale_diag=tf.Variable([1.0, 2.0])), AcceptanceNetwork((4,)))
+    model = functional_model(dist)
+    assert "shared_object_id" not in model.to_json()
+    clone = keras.models.clone_model(model)
+    assert not {id(v) for v in clone.variables} & {id(v) for v in model.variables}
+    model.save(tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+        assert b"shared_object_id" in archive.read("config.json")
