@@ -59,7 +59,8 @@ class DistributionLayer(keras.layers.Layer):
         if not isinstance(distribution, tfd.Distribution):
             raise TypeError(f"`distribution` must be a TFP distribution; got {distribution!r}.")
         dtype = distribution.dtype
-        # Under a mixed precision policy, Keras would evaluate the distribution in half precision.
+        # Only what the layer reports, such as `compute_dtype`. Under a mixed precision policy it
+        # would report half precision, in which the distribution is not evaluated.
         kwargs.setdefault("dtype", dtype.name if _is_floating(dtype) else "float32")
         # Keras would cast all floating arguments to that type, also `T`.
         super().__init__(autocast=False, **kwargs)

@@ -471,6 +471,12 @@ def test_layer_keeps_the_type_of_its_distribution(mixed_precision):
         layer = DistributionLayer(dist)
         assert layer(np.zeros(3, np.float16)).dtype == dist.dtype
         assert layer(keras.Input([])).dtype == dist.dtype.name
+        assert layer.compute_dtype == layer.variable_dtype == dist.dtype.name
+
+
+def test_layer_without_a_floating_type_reports_single_precision(mixed_precision):
+    layer = DistributionLayer(tfd.Categorical(logits=tf.Variable([0.0, 1.0])))
+    assert layer.compute_dtype == layer.variable_dtype == "float32"
 
 
 def resampled_labels(dtype, normalizer=-12.0):
