@@ -1,12 +1,18 @@
-"""Classes of this package that a saved distribution may name."""
+"""The classes that a saved distribution may name: those of TFP and of this package."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["class_of_name", "describable", "name_of_class"]
+import tensorflow_probability as tfp
 
+__all__ = ["describable", "kind_and_name", "named_class"]
+
+tfb = tfp.bijectors
+tfd = tfp.distributions
+
+_PUBLIC = {"tfd": (tfd, tfd.Distribution), "tfb": (tfb, tfb.Bijector)}
 _CLASSES: dict[str, Any] = {}
 
 T = TypeVar("T", bound=type)
@@ -30,11 +36,29 @@ def describable(name: str) -> Callable[[T], T]:
     return register
 
 
-def class_of_name(name: Any) -> Any:
-    """Returns the class with a name, or `None`."""
-    return _CLASSES.get(name)
+def kind_and_name(cls: type) -> tuple[str, str | None]:
+    """Returns the kind and the name of a class, `None` for one that has no name."""
+    own = next((name for name, known in _CLASSES.items() if known is cls), None)
+    if own is not None:
+        return "tfp_lars", own
+    # TFP returns a private base class for what is not a composite tensor.
+    name = cls.__name__.removeprefix("_")
+    for kind, (module, base) in _PUBLIC.items():
+        public = getattr(module, name, None)
+        if isinstance(public, type) and issubclass(public, base):
+            return kind, name if cls in (public, public.__mro__[1]) else None
+    return "", None
 
 
-def name_of_class(cls: type) -> str | None:
-    """Returns the name of a class, or `None`."""
-    return next((name for name, known in _CLASSES.items() if known is cls), None)
+def named_class(kind: str, name: Any) -> Any:
+    """Returns a class that a description names, or raises."""
+    cls = None
+    if kind == "tfp_lars":
+        cls = _CLASSES.get(name)
+    elif kind in _PUBLIC and isinstance(name, str) and not name.startswith("_"):
+        module, base = _PUBLIC[kind]
+        found = getattr(module, name, None)
+        cls = found if isinstance(found, type) and issubclass(found, base) else None
+    if cls is None:
+        raise ValueError(f"The description names {name!r} of kind {kind!r}, which is not known.")
+    return cls

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -17,15 +17,14 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _compat, _network_config, _saved_estimate
-from tfp_lars._describable import class_of_name, describable, name_of_class
+from tfp_lars import _network_config, _saved_estimate, _shared_parts
+from tfp_lars._describable import describable, kind_and_name, named_class
 from tfp_lars.normalizer import LogNormalizer, MovingAverage
 from tfp_lars.normalizer.gaussian_mixture import GaussianMixture
 from tfp_lars.resampled import Resampled
 
 __all__ = ["Describer", "Rebuilder", "inlined"]
 
-tfb = tfp.bijectors
 tfd = tfp.distributions
 
 _REMEDY = (
@@ -51,7 +50,7 @@ class Describer:
     """
 
     def __init__(self, dist: tfd.Distribution, *, for_model: bool = False):
-        self._has_ids = for_model and _keras_gives_ids()
+        self._has_ids = for_model and _shared_parts.are_found()
         self.arrays: dict[str, np.ndarray] = {}
         self._paths: dict[int, str] = {}
         self._kept: list[Any] = []  # an `id` is unique only while its object lives
@@ -81,7 +80,8 @@ class Describer:
             items = {str(k): self._describe(item, f"{path}.{k}") for k, item in value.items()}
             return {"kind": "dict", "items": items}
         if isinstance(value, (tf.DType, np.dtype)) or _is_numpy_type(value):
-            return {"kind": "dtype", "name": tf.as_dtype(value).name}
+            dtype: Any = value
+            return {"kind": "dtype", "name": tf.as_dtype(dtype).name}
         if isinstance(value, tf.TensorShape):
             return {"kind": "shape", "value": value.as_list()}
         if isinstance(value, LogNormalizer):
@@ -93,8 +93,8 @@ class Describer:
         described = self._describe_object(value, path)
         self._paths[id(value)] = path
         self._kept.append(value)
-        if self._has_ids and _may_be_shared(described):
-            described[_ID] = id(value)
+        if self._has_ids:
+            _shared_parts.add_id(described, value)
         return {**described, "path": path}
 
     def _describe_object(self, value: Any, path: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Describer:
             return self._moving_average(value, path)
         if isinstance(value, keras.Layer):
             return self._network(value, path)
-        kind, name = _class_name(type(value))
+        kind, name = kind_and_name(type(value))
         if name is None:
             raise ValueError(
                 f"A distribution with {_text(value)} cannot be described ({path}), because it is "
@@ -172,10 +172,8 @@ class Describer:
 
     def _network(self, network: keras.Layer, path: str) -> dict[str, Any]:
         try:
-            config: Any = keras.saving.serialize_keras_object(network)
-            if self._has_ids:  # Keras gives them to what it has seen before
-                config = keras.saving.serialize_keras_object(network)
-                config = _with_ids_of(list(_all_layers(network)), config)
+            serialize = keras.saving.serialize_keras_object
+            config: Any = (_shared_parts.with_ids if self._has_ids else serialize)(network)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ValueError(
                 f"The Keras network {network.name!r} ({path}) has no configuration: {error} Give "
@@ -282,13 +280,14 @@ class Rebuilder:
             return _saved_estimate.from_fields(fields)
         if kind == "same":
             return self._objects[config["path"]]
-        is_shared = self._arrays is None and _ID in config and _may_be_shared(config)
-        built = _built_once(config) if is_shared else self.build_object(kind, config)
+        if self._arrays is None and _shared_parts.has_id(config):
+            built = _shared_parts.build_once(config, self._build_object)
+        else:
+            built = self._build_object(kind, config)
         self._objects[config["path"]] = built
         return built
 
-    def build_object(self, kind: str, config: dict[str, Any]) -> Any:
-        """Returns a new object from its description, without those that enclose it."""
+    def _build_object(self, kind: str, config: dict[str, Any]) -> Any:
         if kind == "variable":
             return tf.Variable(
                 self._array(config), trainable=config["trainable"], name=config["name"]
@@ -322,7 +321,7 @@ class Rebuilder:
                 raise ValueError(f"{config['path']} is not a Keras network.")
             self._restore(lambda: list(network.variables), config.get("weights", []))
             return network
-        cls = _class(kind, config["name"])
+        cls = named_class(kind, config["name"])
         if "config" in config:
             built = cls.from_config(config["config"])
             self._restore(lambda: list(built.variables), config.get("weights", []))
@@ -340,66 +339,6 @@ class Rebuilder:
         # TensorFlow makes no bfloat16 from other arrays.
         stored = "float32" if config["dtype"] == "bfloat16" else config["dtype"]
         return tf.cast(tf.constant(value, tf.as_dtype(stored)), config["dtype"])
-
-
-_ID = "shared_object_id"  # Keras reads this key in networks
-_PROBE = keras.initializers.Zeros()
-
-
-def _keras_gives_ids() -> bool:
-    """Whether Keras is saving a model, in which it gives ids to objects that it meets again."""
-    keras.saving.serialize_keras_object(_PROBE)
-    return _ID in keras.saving.serialize_keras_object(_PROBE)
-
-
-def _may_be_shared(config: Mapping[str, Any]) -> bool:
-    """Whether a description is that of a variable, or of what has variables of its own.
-
-    These do not contain other parts of the description. Keras finds shared networks itself.
-    """
-    return config["kind"] in ("variable", "moving_average") or (
-        "config" in config and config["kind"] != "keras"
-    )
-
-
-def _all_layers(layer: keras.Layer) -> Iterator[keras.Layer]:
-    yield layer
-    for part in _compat.sublayers(layer):
-        yield from _all_layers(part)
-
-
-def _with_ids_of(layers: Sequence[keras.Layer], config: Any) -> Any:
-    """Returns a configuration with the ids of these layers only.
-
-    Other objects, such as initializers, may exist only while Keras writes them. A later one can
-    have the same id.
-    """
-    if isinstance(config, (list, tuple)):
-        return [_with_ids_of(layers, item) for item in config]
-    if not isinstance(config, dict):
-        return config
-    new = {key: _with_ids_of(layers, value) for key, value in config.items()}
-    if new.get(_ID) not in {id(layer) for layer in layers}:
-        new.pop(_ID, None)
-    return new
-
-
-class _SharedPart:
-    """Lets Keras build a part of a distribution once for all layers of a file."""
-
-    @classmethod
-    def from_config(cls, config):
-        """Returns the part, not a `_SharedPart`."""
-        return Rebuilder().build_object(config["kind"], config)
-
-
-def _built_once(config: dict[str, Any]) -> Any:
-    """Returns the object with the id of a description, which is new unless Keras knows the id."""
-    name = _SharedPart.__name__
-    return keras.saving.deserialize_keras_object(
-        {"module": None, "class_name": name, "config": config, _ID: config[_ID]},
-        custom_objects={name: _SharedPart},
-    )
 
 
 def _is_numpy_type(value: Any) -> bool:
@@ -421,32 +360,3 @@ def _text(value: Any) -> str:
 
 describable("Resampled")(Resampled)
 describable("GaussianMixture")(GaussianMixture)  # of importance sampling for Z
-
-_PUBLIC = {"tfd": (tfd, tfd.Distribution), "tfb": (tfb, tfb.Bijector)}
-
-
-def _class_name(cls: type) -> tuple[str, str | None]:
-    """Returns the kind and the name of a class, `None` for one that has no name."""
-    if name_of_class(cls) is not None:
-        return "tfp_lars", name_of_class(cls)
-    # TFP returns a private base class for what is not a composite tensor.
-    name = cls.__name__.removeprefix("_")
-    for kind, (module, base) in _PUBLIC.items():
-        public = getattr(module, name, None)
-        if isinstance(public, type) and issubclass(public, base):
-            return kind, name if cls in (public, public.__mro__[1]) else None
-    return "", None
-
-
-def _class(kind: str, name: Any) -> Any:
-    """Returns a class that a description names, or raises."""
-    cls = None
-    if kind == "tfp_lars":
-        cls = class_of_name(name)
-    elif kind in _PUBLIC and isinstance(name, str) and not name.startswith("_"):
-        module, base = _PUBLIC[kind]
-        found = getattr(module, name, None)
-        cls = found if isinstance(found, type) and issubclass(found, base) else None
-    if cls is None:
-        raise ValueError(f"The description names {name!r} of kind {kind!r}, which is not known.")
-    return cls

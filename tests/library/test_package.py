@@ -66,10 +66,12 @@ LAYERS = {
     },
     "_network_config": set(),
     "_saved_estimate": {"normalizer"},
+    "_shared_parts": {"_compat"},
     "_description": {
         "_describable",
         "_network_config",
         "_saved_estimate",
+        "_shared_parts",
         "normalizer",
         "resampled",
     },
