@@ -64,7 +64,7 @@ def fit_importance_distribution(
     dtype = tf.as_dtype(proposal.dtype)
     for i in range(_MOST_ROUNDS):
         tensors = _tensors(parameters, batch_shape, dtype)
-        key = tf.random.fold_in(seed, i)
+        key = tf.convert_to_tensor(tf.random.fold_in(seed, i))  # annotated as an `int`
         x, log_weight, log_accept = (
             np.asarray(a) for a in draw(tf.constant(n), tf.constant(num_proposals), key, *tensors)
         )
@@ -86,7 +86,8 @@ def fit_importance_distribution(
         if i == 0:  # later fits may hardly overlap with the proposal
             first = _distribution(parameters, batch_shape, dtype, bijector)
             remedy = "Pass an `importance_distribution` of the family of the proposal."
-            check_same_measure(proposal, first, tf.random.fold_in(key, 1), remedy)
+            other_key = tf.convert_to_tensor(tf.random.fold_in(key, 1))
+            check_same_measure(proposal, first, other_key, remedy)
         num_proposals = round(_PROPOSAL_SHARE * n)
         rounds_left -= bool(np.all(beta == 1.0))
         if rounds_left == 0:
