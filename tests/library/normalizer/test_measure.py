@@ -48,6 +48,10 @@ def test_a_factor_is_found_and_named():
 
 def test_nothing_is_known_without_overlap():
     check_same_measure(tfd.Normal(0.0, 1.0), OffByAFactor(30.0, 1.0), SEED, "")
+    # In 50 dimensions, a few draws of each make up both means, and their errors are too small.
+    narrow, wide = (tfd.Sample(tfd.Normal(0.0, scale), 50) for scale in (1.0, 3.0))
+    check_same_measure(narrow, wide, SEED, "")
+    check_same_measure(wide, narrow, SEED, "")
 
 
 SIMPLEX = tfd.Dirichlet([2.0, 3.0, 4.0])
