@@ -91,6 +91,12 @@ def _outputs() -> Table:
         "Resampled prior and resampled outputs after short and long training, dynamic MNIST",
         ("nll", "z"),
         tuple(rows),
+        (
+            Finding(
+                "a resampled prior is better than resampled outputs (here: after long training)",
+                (Lower("long, resampled prior", "long, resampled outputs"),),
+            ),
+        ),
     )
 
 
