@@ -27,6 +27,7 @@ def run(
     T: str = "100",
     latents: int = 50,
     post_hoc: bool = False,
+    schedule: str = "auto",
     steps: int | None = None,
 ) -> Run:
     """Returns one run. Tables that show the same run share it.
@@ -39,6 +40,7 @@ def run(
       T: Truncation, an integer or `inf`.
       latents: Dimensions of each latent.
       post_hoc: Whether to train only the prior, on top of the finished run with a standard prior.
+      schedule: Training recipe, one of `SCHEDULES`.
       steps: Number of training steps at every preset. `None` for the number of the preset.
     """
     config = Config(
@@ -46,6 +48,7 @@ def run(
         model,
         PriorConfig(prior, accept_units and units(accept_units), truncation(T)),
         num_latents=latents,
+        schedule=schedule,
         post_hoc=post_hoc,
     )
     return Run(config, steps)
