@@ -6,8 +6,7 @@ import keras
 import numpy as np
 
 from examples.common import files
-from examples.common.command_line import UserError
-from examples.vae import checkpoints, datasets, evaluation
+from examples.vae import checkpoints, datasets, evaluation, stopping_rule
 from examples.vae.config import Config
 from examples.vae.run_directory import RunDirectory
 
@@ -34,39 +33,19 @@ class BestValidation(keras.callbacks.Callback):
       run: Directory of the run.
       validation: Images, `uint8`, 0 or 255, shape `[N, 28, 28]`.
       config: Configuration of the run.
-      patience: Number of consecutive evaluations without improvement before training stops.
     """
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        validation: np.ndarray,
-        config: Config,
-        *,
-        patience: int = 10,
-    ):
+    def __init__(self, run: RunDirectory, validation: np.ndarray, config: Config):
         super().__init__()
         self.run = run
         self.validation = datasets.spread(validation, num_images(config, len(validation)))
         self.every = max(1, config.steps // NUM_EVALUATIONS)
-        self.patience = patience
-        self.file = run.path / "validation.json"
         self.last = 0
-
-    def history(self) -> dict[int, float]:
-        """Returns the validation NLLs by step."""
-        if not self.file.exists():
-            return {}
-        try:
-            return {int(k): float(v) for k, v in files.read_json(self.file).items()}
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{self.file} cannot be read ({error}): delete it.") from None
 
     @property
     def stopped(self) -> bool:
-        """Whether the last `patience` evaluations brought no improvement."""
-        values = list(self.history().values())
-        return len(values) > self.patience and np.argmin(values) < len(values) - self.patience
+        """Whether the validation NLL no longer improves."""
+        return stopping_rule.has_stopped(stopping_rule.read(self.run.validation_file))
 
     def on_train_begin(self, logs=None):
         self.last = int(self.model.optimizer.iterations)
@@ -76,13 +55,14 @@ class BestValidation(keras.callbacks.Callback):
         if step // self.every == self.last // self.every:
             return
         self.last = step
-        history = {k: v for k, v in self.history().items() if k < step}
+        history = stopping_rule.read(self.run.validation_file)
+        history = {k: v for k, v in history.items() if k < step}
         history[step] = evaluation.validation_nll(
             self.model, self.validation, IWAE_SAMPLES, Z_SAMPLES
         )
         if history[step] == min(history.values()):
             checkpoints.manager(self.run, self.model, checkpoints.BEST).save(checkpoint_number=step)
-        files.write_json(self.file, history)
+        files.write_json(self.run.validation_file, history)
         if self.stopped:
             self.model.stop_training = True
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from examples.common import files, revision, schema
 from examples.common.command_line import UserError
+from examples.vae import stopping_rule
 from examples.vae.config import Config, Evaluation
 
 FINISHED = "finished"
@@ -71,6 +72,10 @@ class RunDirectory:
     @property
     def failure_file(self) -> pathlib.Path:
         return self.path / "failure.json"
+
+    @property
+    def validation_file(self) -> pathlib.Path:
+        return self.path / "validation.json"
 
     @property
     def training_seconds(self) -> float:
@@ -153,6 +158,17 @@ class RunDirectory:
     def last_step(self) -> int | None:
         """Returns the step of the last checkpoint; `None` if there is none."""
         return max(saved_steps(self.path / "checkpoints"), default=None)
+
+    def is_trained(self, config: Config) -> bool:
+        """Returns whether the training of a configuration has ended here."""
+        step = self.last_step()
+        if step is None:
+            return False
+        if step >= config.steps:
+            return True
+        return config.stops_early and stopping_rule.has_stopped(
+            stopping_rule.read(self.validation_file)
+        )
 
     def check_links(self) -> None:
         """Checks that no path in the directory leads out of it.

@@ -159,8 +159,7 @@ def check_base(config: Config) -> None:
     step = run.last_step()
     if step is None:
         raise UserError(f"{config.base} holds no checkpoint yet: train it first.")
-    # With early stopping a finished run may end before its last step.
-    if step < found.steps and not found.stops_early:
+    if not run.is_trained(found):
         raise UserError(
             f"{option} {config.base} is at step {step} of {found.steps}: train it to its end."
         )

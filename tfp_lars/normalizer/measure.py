@@ -40,8 +40,10 @@ def check_same_measure(
     """
     means, errors = [], []
     with _compat.no_recording(), _compat.inference_mode():
-        for one, sign in ((other, -1.0), (proposal, 1.0)):
-            z = _proposal_draws.sample(one, _NUM_DRAWS, seed)
+        # With one seed for both, their draws could be the same, and the errors correlated.
+        seeds = tf.unstack(tf.random.split(seed, 2))
+        for (one, sign), key in zip(((other, -1.0), (proposal, 1.0)), seeds, strict=True):
+            z = _proposal_draws.sample(one, _NUM_DRAWS, key)
             log_odds = other.log_prob(tf.identity(z)) - proposal.log_prob(tf.identity(z))
             share = tf.sigmoid(sign * tf.cast(log_odds, tf.float64)).numpy()
             means.append(np.mean(share, axis=0))

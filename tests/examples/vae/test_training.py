@@ -25,6 +25,7 @@ from examples.vae import (
     evaluate,
     evaluation,
     runs,
+    stopping_rule,
     train,
     training,
 )
@@ -354,8 +355,13 @@ def test_early_stopping_restores_the_best_and_resumes_where_it_was(tmp_path, mon
     model = training.train(config, images, run, progress=False)
     assert looks == list(range(50, 50 * 13 + 1, 50))
     assert int(model.optimizer.iterations) == 150
-    history = early_stopping.BestValidation(run, pixels, config).history()
+    history = stopping_rule.read(run.validation_file)
     assert history[150] == min(history.values())
+    # It can be the base of another run now, but not with an evaluation fewer.
+    assert run.is_trained(config)
+    files.write_json(run.validation_file, dict(list(history.items())[:-1]))
+    assert not run.is_trained(config)
+    files.write_json(run.validation_file, history)
     # The same command does nothing more.
     again = training.train(config, images, run, progress=False)
     assert int(again.optimizer.iterations) == 150

@@ -7,6 +7,7 @@ import tensorflow_probability as tfp
 from scipy import special
 
 from tfp_lars import Resampled, estimate_log_normalizer
+from tfp_lars.normalizer import measure
 from tfp_lars.normalizer.measure import check_same_measure
 
 tfb = tfp.bijectors
@@ -52,6 +53,21 @@ def test_nothing_is_known_without_overlap():
     narrow, wide = (tfd.Sample(tfd.Normal(0.0, scale), 50) for scale in (1.0, 3.0))
     check_same_measure(narrow, wide, SEED, "")
     check_same_measure(wide, narrow, SEED, "")
+
+
+def test_the_draws_from_the_two_distributions_are_independent(monkeypatch):
+    drawn = []
+
+    def sample(dist, *arguments):
+        drawn.append(plain(dist, *arguments))
+        return drawn[-1]
+
+    plain = measure._proposal_draws.sample
+    monkeypatch.setattr(measure._proposal_draws, "sample", sample)
+    check_same_measure(tfd.Normal(0.0, 1.0), tfd.Normal(0.0, 2.0), SEED, "")
+    first, second = drawn
+    # The correlation of 4,096 independent pairs has a standard deviation of 1/64.
+    assert abs(np.corrcoef(first, second)[0, 1]) < 6 / 64
 
 
 SIMPLEX = tfd.Dirichlet([2.0, 3.0, 4.0])
