@@ -60,7 +60,7 @@ def add(store: Store, outs: Sequence[pathlib.Path], pictures: pathlib.Path) -> N
     """Adds the finished runs of output directories, and the figures that show them.
 
     Raises:
-      UserError: Some runs are refused. All others are added.
+      UserError: Some runs or figures are refused. All others are added.
     """
     refused = 0
     for path in [path for out in outs for path in run_directories(out)]:
@@ -78,8 +78,11 @@ def add(store: Store, outs: Sequence[pathlib.Path], pictures: pathlib.Path) -> N
                 print(f"{figure.name}: copied as {store.add_figure(figure, out, pictures)}")
             except NotAddedError as reason:
                 print(f"{figure.name}: not added, {reason}")
+            except UserError as error:
+                refused += 1
+                print(f"{figure.name}: refused, {error}", file=sys.stderr)
     if refused:
-        raise UserError(f"{refused} of the runs are refused, see above. Nothing was replaced.")
+        raise UserError(f"{refused} of the runs and figures are refused, see above. Nothing was replaced.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -118,14 +118,18 @@ class Store:
 
         Raises:
           NotAddedError: The figure is not drawn, or it shows runs that are not in the store.
+          UserError: Its numbers cannot be read.
         """
         picture, numbers = (out / f"{figure.name}{suffix}" for suffix in (".png", ".json"))
         if not (picture.exists() and numbers.exists()):
             raise NotAddedError("it is not drawn")
         rows = []
-        for row in files.read_json(numbers)["runs"]:
-            row.pop("run")  # a path
-            config = Config.from_json(row.pop("config"))
+        drawn = files.read_json(numbers).get("runs")
+        if not isinstance(drawn, list) or not all(isinstance(row, dict) for row in drawn):
+            raise UserError(f"{numbers} has no list of runs: delete it, and draw the figure again.")
+        for row in drawn:
+            row.pop("run", None)  # a path
+            config = Config.from_json(row.pop("config", {}))
             stored = self.entries.get(entries.name_of(config))
             if stored is None or _different(config, stored):
                 raise NotAddedError(f"{entries.name_of(config)} is not in the store")

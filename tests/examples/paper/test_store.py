@@ -243,7 +243,7 @@ def without_z(path):
 )
 def test_inconsistent_run_is_refused_and_the_others_are_added(root, made, spoil, reason, capsys):
     spoil(made.runs_dir / LARS.name)
-    with pytest.raises(UserError, match="1 of the runs are refused"):
+    with pytest.raises(UserError, match="1 of the runs and figures are refused"):
         command.main(["--root", str(root), "add", str(made.out)])
     err = capsys.readouterr().err
     assert err.startswith(f"{LARS.name}: refused, ") and reason in err
@@ -255,7 +255,7 @@ def test_run_of_another_configuration_under_the_same_name_is_refused(store, root
     finish(other, LARS, nlls=images(), z=0.015, log_z_stderr=0.01)
     finish(other, LARS.at(1), nlls=images(), z=0.015, log_z_stderr=0.01)
     before = content(store)
-    with pytest.raises(UserError, match="1 of the runs are refused"):
+    with pytest.raises(UserError, match="1 of the runs and figures are refused"):
         command.main(["--root", str(root), "add", str(other.out)])
     err = capsys.readouterr().err
     assert "the store has a different mnist-vae-lars-30000-s0 (batch_size=128 there, 64 here" in err
@@ -535,6 +535,23 @@ def test_figures_of_stored_runs_are_copied(store, root, made, capsys):
     assert Store(store).figure_numbers(figure) == expected
     text = page.render(Store(store), (store / "template.md").read_text())
     assert f"![{figure.title}](figures/z_trace.png)" in text
+
+
+@pytest.mark.parametrize(
+    "broken", ['{"runs": [{"config": 3}]}', '{"runs": [{}]}', '{"runs": ["a"]}', "{}", "{", "[]"]
+)
+def test_figure_with_broken_numbers_is_refused_and_the_others_are_added(
+    store, root, made, capsys, broken
+):
+    draw(made)
+    draw(made, "figure_ranked")
+    (made.out / "figure_ranked.json").write_text(broken)
+    with pytest.raises(UserError, match="1 of the runs and figures are refused"):
+        command.main(["--root", str(root), "add", str(made.out)])
+    said = capsys.readouterr()
+    assert "figure_z_trace: copied as z_trace.png" in said.out
+    assert "figure_ranked: refused, " in said.err
+    assert not (root / "docs" / "figures" / "ranked.png").exists()
 
 
 @pytest.mark.parametrize("broken", ['{"runs": [{"run": "another"}]}', '{"runs": []}', "{}", "{"])
