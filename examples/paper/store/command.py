@@ -82,7 +82,9 @@ def add(store: Store, outs: Sequence[pathlib.Path], pictures: pathlib.Path) -> N
                 refused += 1
                 print(f"{figure.name}: refused, {error}", file=sys.stderr)
     if refused:
-        raise UserError(f"{refused} of the runs and figures are refused, see above. Nothing was replaced.")
+        raise UserError(
+            f"{refused} of the runs and figures are refused, see above. Nothing was replaced."
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
