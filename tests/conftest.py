@@ -1,5 +1,6 @@
 """Fixed seeds and order, and an option to vary them."""
 
+import gc
 import os
 import pathlib
 import random
@@ -87,6 +88,12 @@ def _no_determinism_afterwards():
     from tensorflow.python.framework import config
 
     config.disable_op_determinism()
+
+
+def pytest_collection_finish(session):
+    """Spares the garbage collector the objects of TensorFlow's modules, which stay."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest then puts tests with the same shared fixture together
