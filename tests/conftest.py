@@ -40,7 +40,7 @@ LONGEST = [
     "examples/vae/test_distributed.py",
     "examples/paper/test_runner.py",
     "library/test_properties.py",
-    "library/test_fit.py",
+    "library/test_fit_training.py",
     "library/normalizer/test_over_replicas.py",
     "examples/test_faults.py",
 ]

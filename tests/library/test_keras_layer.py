@@ -1,33 +1,34 @@
-"""`DistributionLayer`, and priors inside Keras 3 and tf_keras models that are trained by `fit`."""
+"""Distributions in Keras 3 models: variables, training, types and files."""
 
-import gc
 import os
 import subprocess
 import sys
 import warnings
-import weakref
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-import tf_keras
 
+from tests.library.keras_cases import (
+    BATCH_SIZE,
+    NUM_DATA,
+    STEPS_PER_EPOCH,
+    assert_same,
+    autoregressive_flow,
+    data,
+    functional,
+    inner,
+    negative_log_likelihood,
+    resampled_pair,
+    values,
+)
 from tests.seeding import set_random_seed
-from tfp_lars import AcceptanceNetwork, DistributionLayer, MovingAverage, Resampled, proposals
+from tfp_lars import AcceptanceNetwork, DistributionLayer, MovingAverage, Resampled
 
 tfb = tfp.bijectors
 tfd = tfp.distributions
-tfpl = tfp.layers
-
-
-def autoregressive_flow():
-    """Returns a flow of TFP whose network has no variables yet."""
-    network = tfb.AutoregressiveNetwork(params=2, hidden_units=[4], activation="tanh")
-    return tfd.TransformedDistribution(
-        tfd.Sample(tfd.Normal(0.0, 1.0), [2]), tfb.MaskedAutoregressiveFlow(network)
-    )
 
 
 def resampled_flow(num_samples=32, seed=None):
@@ -73,22 +74,6 @@ class PlainAttributeModel(keras.Model):
         return self.scale * self.prior.log_prob(z)
 
 
-@keras.saving.register_keras_serializable(package="tfp_lars_tests")
-def negative_log_likelihood(_, log_prob):
-    return -log_prob
-
-
-NUM_DATA, BATCH_SIZE = 400, 8
-STEPS_PER_EPOCH = NUM_DATA // BATCH_SIZE
-
-
-def data():
-    """Returns two clusters with correlated coordinates."""
-    rng = np.random.default_rng(0)
-    noise = 0.3 * rng.normal(size=[NUM_DATA, 2]) @ [[1.0, 0.5], [0.0, 1.0]]
-    return (noise + np.where(np.arange(NUM_DATA)[:, np.newaxis] % 2, 1.5, -1.0)).astype(np.float32)
-
-
 def compiled(model_class=DensityModel, seed=1, steps_per_execution=1, **kwargs):
     set_random_seed(seed)
     model = model_class(**kwargs)
@@ -108,23 +93,10 @@ def fit(model, epochs=1, **kwargs):
     ).history["loss"]
 
 
-def values(variables):
-    return [np.array(v) for v in variables]
-
-
-def assert_same(actual, expected):
-    for a, b in zip(actual, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def held_log_prob(model):
     dist = model.prior.distribution
     with dist.normalizer.held():
         return np.array(dist.log_prob(data()[:20]))
-
-
-def inner(variables):
-    return [id(v.value) for v in variables]
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +108,6 @@ def trained():
         warnings.simplefilter("always")
         losses = fit(model, epochs=2)
     return model, before, losses, caught
-
-
-# Keras 3
 
 
 def test_model_sees_every_variable_of_its_prior_once():
@@ -289,158 +258,6 @@ def test_layer_refuses_what_is_no_distribution():
         DistributionLayer(AcceptanceNetwork())
 
 
-# Evaluation in Keras 3
-
-
-def resampled_pair():
-    """Returns a distribution on the same space as the flow, which is traced faster."""
-    return Resampled(
-        tfd.MultivariateNormalDiag(tf.Variable([0.3, -0.1])),
-        AcceptanceNetwork(hidden_units=(4,)),
-        T=10,
-        normalizer=MovingAverage(32),
-    )
-
-
-class WithTraining(keras.Model):
-    """Passes `training` on, as in Keras's guides."""
-
-    def __init__(self):
-        super().__init__()
-        self.prior = DistributionLayer(resampled_pair())
-
-    def call(self, z, training=None):
-        return self.prior(z, training=training)
-
-
-class WithoutTraining(WithTraining):
-    """Keras does not pass `training` to such a model."""
-
-    def call(self, z):
-        return self.prior(z)
-
-
-class Inner(keras.layers.Layer):
-    def __init__(self):
-        super().__init__()
-        self.prior = DistributionLayer(resampled_pair())
-
-    def call(self, z):
-        return self.prior(z)
-
-
-class Nested(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.inner = Inner()
-        self.prior = self.inner.prior
-
-    def call(self, z):
-        return self.inner(z)
-
-
-class OwnSteps(WithoutTraining):
-    def train_step(self, batch):
-        with tf.GradientTape() as tape:
-            loss = -tf.reduce_mean(self(batch[0]))
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
-        return {"nll": loss}
-
-    def test_step(self, batch):
-        return {"nll": -tf.reduce_mean(self(batch[0]))}
-
-
-def functional(make_prior=resampled_pair):
-    inputs = keras.Input([2])
-    prior = DistributionLayer(make_prior())
-    model = keras.Model(inputs, prior(inputs))
-    model.prior = prior
-    return model
-
-
-MODELS = [WithTraining, WithoutTraining, Nested, OwnSteps, functional]
-
-
-@pytest.mark.parametrize(
-    ("make", "run_eagerly"),
-    # Without a graph, models differ only in who calls the layer: Keras or the model's own step.
-    [*((make, False) for make in MODELS), (Nested, True), (OwnSteps, True)],
-    ids=lambda value: {False: "graph", True: "eager"}.get(value) or value.__name__,
-)
-def test_evaluation_leaves_the_average_alone(make, run_eagerly):
-    model = make()
-    model.compile("adam", negative_log_likelihood, run_eagerly=run_eagerly)
-    x, y = data()[:12], np.zeros(12)
-    average = model.prior.distribution.normalizer
-
-    def state():
-        return int(average.num_updates), average.log_z.numpy()
-
-    # Also before the first update, when there is no value to hold.
-    assert np.all(np.isfinite(model.predict(x, batch_size=4, verbose=0)))
-    model.fit(x, y, batch_size=4, validation_data=(x, y), verbose=0)
-    assert state()[0] == 3
-    before = state()
-    with model.prior.distribution.held():
-        expected = model.prior.distribution.log_prob(x)
-    for _ in range(2):
-        model.evaluate(x, y, batch_size=4, verbose=0)
-        np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5)
-        np.testing.assert_allclose(model(x, training=False), expected, rtol=1e-5)
-        model.test_on_batch(x, y)
-    assert state() == before
-    model.train_on_batch(x, y)
-    assert state()[0] == 4
-    model.fit(x, y, batch_size=4, verbose=0)  # this graph is already traced
-    assert state()[0] == 7
-    model(x, training=True)
-    model(x)  # outside of Keras: plain `log_prob`
-    assert state()[0] == 9
-
-
-@pytest.mark.parametrize("make", [WithTraining, WithoutTraining, functional])
-def test_exported_model_predicts_as_the_model_does(make, tmp_path):
-    model, x = make(), data()[:12]
-    model(x)
-    expected = model.predict(x, verbose=0)
-    model.export(tmp_path / "export", verbose=False)
-    exported = tf.saved_model.load(tmp_path / "export")
-    for _ in range(2):
-        np.testing.assert_allclose(exported.serve(x), expected, rtol=1e-5)
-
-
-def test_training_flag_of_a_layer_wins():
-    layer, z = DistributionLayer(resampled_pair()), data()[:6]
-    average = layer.distribution.normalizer
-    layer(z)
-    layer(z, training=False)
-    layer(z, training=None)
-    assert average.num_updates == 2
-    layer(z, training=True)
-    assert average.num_updates == 3
-
-
-def test_evaluation_holds_nested_averages():
-    inner = Resampled(tfd.Normal([0.0, 0.0], 1.0), tf.sigmoid, normalizer=MovingAverage(8))
-    dist = Resampled(tfd.Independent(inner, 1), AcceptanceNetwork((4,)))
-    layer = DistributionLayer(dist)
-    layer(data()[:6])
-    layer(data()[:6], training=False)
-    assert inner.normalizer.num_updates == dist.normalizer.num_updates == 1
-
-
-def test_a_loop_of_ones_own_can_train_while_an_evaluation_graph_exists():
-    """The flag is not a state: a graph for evaluation does not affect one for training."""
-    layer, z = DistributionLayer(resampled_pair()), tf.constant(data()[:6])
-    train = tf.function(lambda z: layer(z, training=True))
-    evaluate = tf.function(lambda z: layer(z, training=False))
-    for _ in range(2):
-        train(z)
-        np.testing.assert_array_equal(evaluate(z), evaluate(z))
-    assert layer.distribution.normalizer.num_updates == 2
-
-
 def test_layer_of_another_distribution_ignores_the_training_flag():
     layer = DistributionLayer(tfd.Normal(tf.Variable(0.3), 1.0))
     for training in (None, False, True):
@@ -583,148 +400,6 @@ def test_functional_model_file_is_refused_with_the_remedy(tmp_path):
         model.save(tmp_path / "model.keras")
 
 
-# Variables that several layers use
-
-
-class SharedFlow(keras.Model):
-    """The proposal of the prior is also a layer of its own."""
-
-    def __init__(self, frozen=False):
-        super().__init__()
-        flow = autoregressive_flow()
-        self.base = DistributionLayer(flow)
-        self.base.trainable = not frozen
-        network = tf_keras.Sequential(
-            [
-                tf_keras.layers.Input((2,)),
-                tf_keras.layers.Dense(4),
-                tf_keras.layers.Dense(4),
-                tf_keras.layers.Dense(1),
-            ]
-        )
-        self.prior = DistributionLayer(Resampled(flow, network, from_logits=True))
-
-    def call(self, z):
-        return self.prior(z)
-
-
-class FunctionOfANetwork(keras.Model):
-    """A function reads a layer of the model. `wrap` is applied to the function."""
-
-    def __init__(self, wrap=lambda function: function):
-        super().__init__()
-        self.net = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-        accept_fn = wrap(lambda z: self.net(z))
-        proposal = tfd.MultivariateNormalDiag(tf.Variable([0.3, 0.1]))
-        self.prior = DistributionLayer(
-            Resampled(proposal, accept_fn, T=5, from_logits=True, normalizer=-0.7)
-        )
-
-    def call(self, z):
-        return self.prior(z)
-
-
-class FunctionsOfAVAE(keras.Model):
-    """The encoder and decoder of the model define the proposal of its prior."""
-
-    def __init__(self):
-        super().__init__()
-        self.encoder, self.decoder = (
-            keras.Sequential([keras.Input([2]), keras.layers.Dense(2)]) for _ in range(2)
-        )
-
-        def around(network):
-            return lambda x: tfd.MultivariateNormalDiag(network(x), tf.ones(2))
-
-        marginal = proposals.vae_marginal(
-            tfd.MultivariateNormalDiag(tf.zeros(2)), around(self.encoder), around(self.decoder)
-        )
-        self.prior = DistributionLayer(marginal)
-
-    def call(self, z):
-        return self.prior(z)
-
-
-class CompiledFunctionOfANetwork(FunctionOfANetwork):
-    """A `tf.function`, whose Python code does not run again once it is traced."""
-
-    def __init__(self):
-        super().__init__(wrap=tf.function)
-
-
-SHARING = [SharedFlow, FunctionOfANetwork, CompiledFunctionOfANetwork, FunctionsOfAVAE]
-
-
-@pytest.mark.parametrize("make", SHARING)
-def test_model_owns_a_variable_once_that_two_of_its_layers_use(make):
-    model = make()
-    assert len(set(inner(model.variables))) == len(model.variables)
-    assert set(inner(model.prior.variables)) == {id(v) for v in model.prior.distribution.variables}
-
-
-def test_step_moves_shared_weights_by_the_gradient():
-    model, x = FunctionOfANetwork(), tf.constant(data()[:8])
-    variables = model.net.trainable_variables
-    with tf.GradientTape() as tape:
-        loss = -tf.reduce_mean(model.prior.distribution.log_prob(x))
-    expected = [v - g for v, g in zip(variables, tape.gradient(loss, variables), strict=True)]
-    model.compile(keras.optimizers.SGD(1.0), negative_log_likelihood)
-    model.fit(x, np.zeros(8), verbose=0)
-    for new, old in zip(variables, expected, strict=True):
-        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("make", SHARING)
-def test_weights_file_restores_shared_variables(make, tmp_path):
-    model, other = make(), make()
-    for m in (model, other):
-        m.build([None, 2])
-    for v in model.variables:
-        v.assign(keras.ops.ones_like(v))
-    model.save_weights(tmp_path / "model.weights.h5")
-    other.load_weights(tmp_path / "model.weights.h5")
-    assert_same(values(other.variables), values(model.variables))
-
-
-def test_order_in_a_weights_file_does_not_depend_on_what_is_frozen(tmp_path):
-    """The kernels of the flow and of the acceptance network have the same shapes."""
-    model, other = SharedFlow(frozen=True), SharedFlow()
-    for m in (model, other):
-        m.build([None, 2])
-    assert len(model.trainable_variables) == len(other.trainable_variables) - 4
-    model.save_weights(tmp_path / "model.weights.h5")
-    other.load_weights(tmp_path / "model.weights.h5")
-    x = data()[:5]
-    for part in (lambda m: m.base.distribution, lambda m: m.prior.distribution.accept_fn):
-        expected, actual = (part(m) for m in (model, other))
-        assert_same(values(actual.variables), values(expected.variables))
-    np.testing.assert_array_equal(other.base(x), model.base(x))
-
-
-def test_a_shared_variable_is_not_kept_alive():
-    variable = tf.Variable(0.0)
-    layer = DistributionLayer(tfd.Normal(variable, 1.0))
-    (first,) = layer.own_variables
-    assert DistributionLayer(tfd.Normal(variable, 1.0)).own_variables[0] is first
-    gone = weakref.ref(first)
-    del layer, first
-    gc.collect()
-    assert gone() is None
-    assert DistributionLayer(tfd.Normal(variable, 1.0)).own_variables[0].value is variable
-
-
-def test_fit_refuses_to_update_a_variable_twice():
-    """A concrete function has no Python code that would show which weights it reads."""
-
-    def concrete(function):
-        return tf.function(function).get_concrete_function(tf.TensorSpec([None, 2]))
-
-    model = FunctionOfANetwork(wrap=concrete)
-    model.compile("adam", negative_log_likelihood)
-    with pytest.raises(ValueError, match="/kernel' and 'kernel_.*twice.*`accept_fn=net`"):
-        model.fit(data()[:8], np.zeros(8), verbose=0)
-
-
 def test_layer_refuses_a_keras_that_copies_variables(monkeypatch):
     class Copying(keras.Variable):
         def __init__(self, variable, **kwargs):
@@ -839,231 +514,3 @@ def test_layer_of_a_joint_distribution(make, mixed_precision):
     assert symbolic.dtype == expected.dtype.name
     model = keras.Model(tf.nest.flatten(inputs), symbolic)
     np.testing.assert_allclose(model(tf.nest.flatten(z)), expected, rtol=1e-6)
-
-
-# tf_keras
-
-
-NOISE, SPREAD = 0.5, 3.0
-
-
-def bimodal_data():
-    """Returns 512 numbers near 3 and -3."""
-    rng = np.random.default_rng(0)
-    signs = np.where(np.arange(512) % 2, 1.0, -1.0)
-    return (signs * SPREAD + NOISE * rng.normal(size=512)).astype(np.float32)[:, np.newaxis]
-
-
-def batches(batch_size):
-    x = bimodal_data()
-    return tf.data.Dataset.from_tensor_slices((x, x)).batch(batch_size).repeat()
-
-
-def autoencoder(prior):
-    """Returns a VAE with a linear decoder, built as in TFP's tutorials."""
-    set_random_seed(1)
-    encoder = tf_keras.Sequential(
-        [
-            tf_keras.layers.Input((1,)),
-            tf_keras.layers.Dense(8, activation="tanh"),
-            tf_keras.layers.Dense(tfpl.IndependentNormal.params_size(1)),
-            tfpl.IndependentNormal(1),
-            # No `KLDivergenceRegularizer` of the layer above is used: tf_keras regularizes both the
-            # distribution and the draw that such a layer returns, and would count the KL twice.
-            tfpl.KLDivergenceAddLoss(prior, use_exact_kl=False),
-        ]
-    )
-    decoder = tf_keras.Sequential(
-        [
-            tf_keras.layers.Input((1,)),
-            tf_keras.layers.Dense(1, kernel_initializer="ones"),
-            tfpl.DistributionLambda(lambda loc: tfd.Independent(tfd.Normal(loc, NOISE), 1)),
-        ]
-    )
-    model = tf_keras.Model(encoder.inputs, decoder(encoder.outputs[0]))
-    model.prior = prior
-    model.compile(
-        tf_keras.optimizers.Adam(0.02),
-        lambda x, decoded: -decoded.log_prob(x),
-        steps_per_execution=10,
-    )
-    return model
-
-
-def train_autoencoder(prior):
-    model = autoencoder(prior)
-    model.fit(batches(64), steps_per_epoch=300, verbose=0)
-    return model
-
-
-def resampled_normal():
-    return Resampled(
-        tfd.MultivariateNormalDiag(tf.zeros(1)),
-        AcceptanceNetwork(hidden_units=(8, 8)),
-        normalizer=MovingAverage(128),
-    )
-
-
-@pytest.fixture(scope="module")
-def resampled_autoencoder():
-    prior = resampled_normal()
-    before = values(prior.trainable_variables)
-    return train_autoencoder(prior), before
-
-
-def mean_loss(model):
-    return model.evaluate(batches(512), steps=20, verbose=0)
-
-
-def test_regularized_autoencoder_ends_lower_than_with_a_normal_prior(resampled_autoencoder):
-    """A normal latent and a linear decoder give a normal density, whose best fit is known.
-
-    With a normal prior the loss, a bound on the negative log-likelihood, therefore cannot fall
-    below the entropy of the fitted normal. The data are bimodal.
-    """
-    model, _ = resampled_autoencoder
-    best_normal = 0.5 * np.log(2 * np.pi * np.e * np.var(bimodal_data()))
-    plain = mean_loss(train_autoencoder(tfd.MultivariateNormalDiag(tf.zeros(1))))
-    resampled = mean_loss(model)
-    assert plain > best_normal - 0.05  # the loss is an average over draws of z
-    assert resampled < best_normal - 0.3
-    # The loss cannot fall below the entropy of the data.
-    assert resampled > np.log(2) + 0.5 * np.log(2 * np.pi * np.e * NOISE**2) - 0.1
-
-
-def test_regularized_autoencoder_trains_all_of_its_prior(resampled_autoencoder):
-    model, before = resampled_autoencoder
-    ids = [id(v) for v in model.trainable_variables]
-    assert len(set(ids)) == len(ids)
-    for old, new in zip(before, model.prior.trainable_variables, strict=True):
-        assert id(new) in ids
-        assert np.any(old != new.numpy()), new.name
-
-
-def test_held_average_is_left_alone_by_evaluate_also_in_graphs_traced_before(
-    resampled_autoencoder,
-):
-    model, _ = resampled_autoencoder
-    average = model.prior.normalizer
-
-    def state():
-        return average.log_z.numpy().tobytes(), int(average.num_updates)
-
-    def evaluate():
-        model.evaluate(batches(256), steps=10, verbose=0)
-
-    before = state()
-    evaluate()  # traces, and updates the average
-    assert state()[0] != before[0]
-    assert state()[1] == before[1] + 10
-    before = state()
-    with model.prior.held():
-        evaluate()
-        assert state() == before
-    assert state() == before
-    evaluate()
-    assert state()[1] == before[1] + 10
-
-
-def test_kl_of_the_autoencoder_is_counted_once():
-    """With the prior N(0, 1) the KL is known, except for the noise of the draws of z."""
-
-    class Counting(tfd.MultivariateNormalDiag):
-        calls = 0
-
-        def _log_prob(self, z):
-            type(self).calls += 1
-            return super()._log_prob(z)
-
-        @classmethod
-        def _parameter_properties(cls, dtype, num_classes=None):
-            return tfd.MultivariateNormalDiag._parameter_properties(dtype, num_classes)
-
-    model = autoencoder(Counting(tf.zeros(1)))
-    Counting.calls = 0
-    with tf.GradientTape():
-        model(bimodal_data())
-    assert Counting.calls == 1
-    assert len(model.losses) == 1
-    prior = resampled_normal()
-    autoencoder(prior).fit(batches(64), steps_per_epoch=10, verbose=0)
-    assert prior.normalizer.num_updates == 10
-
-
-def tf_keras_autoencoder():
-    """The prior is in a layer, that of the KL."""
-    model = autoencoder(resampled_normal())
-    model(bimodal_data())
-    return model
-
-
-def tf_keras_subclass():
-    """The prior is in an attribute of the model."""
-    model = TfKerasModel(AcceptanceNetwork((4,)))
-    model(data()[:4])
-    return model
-
-
-@pytest.mark.parametrize(
-    ("make", "file", "kept"),
-    [
-        (tf_keras_autoencoder, "a", True),
-        (tf_keras_autoencoder, "a.h5", True),
-        (tf_keras_autoencoder, "a.weights.h5", True),
-        (tf_keras_subclass, "a", True),
-        (tf_keras_subclass, "a.h5", False),
-        (tf_keras_subclass, "a.weights.h5", False),
-    ],
-)
-def test_files_of_tf_keras_that_keep_a_prior(make, file, kept, tmp_path):
-    """As documented: tf_keras silently drops variables that no layer holds."""
-    model, other = make(), make()
-    for variable in model.weights:
-        variable.assign_add(tf.ones_like(variable))
-    model.save_weights(tmp_path / file)
-    other.load_weights(tmp_path / file)
-    pairs = zip(values(model.prior.variables), values(other.prior.variables), strict=True)
-    same = [np.all(a == b) for a, b in pairs]
-    assert all(same) if kept else not any(same)
-
-
-class TfKerasModel(tf_keras.Model):
-    def __init__(self, network):
-        super().__init__()
-        self.prior = Resampled(
-            tfd.MultivariateNormalDiag(tf.Variable([0.3, 0.1])),
-            network,
-            T=10,
-            normalizer=MovingAverage(32),
-        )
-
-    def call(self, z):
-        return self.prior.log_prob(z)
-
-
-@pytest.mark.parametrize("kind", ["keras", "tf_keras"])
-def test_prior_in_an_attribute_of_a_tf_keras_model_trains(kind):
-    set_random_seed(1)
-    model = TfKerasModel(
-        AcceptanceNetwork(hidden_units=(4,))
-        if kind == "keras"
-        else tf_keras.Sequential(
-            [
-                tf_keras.layers.Dense(4, activation="tanh"),
-                tf_keras.layers.Dense(1, activation="sigmoid"),
-            ]
-        )
-    )
-    assert sorted(id(v) for v in model.trainable_variables) == sorted(
-        id(v) for v in model.prior.trainable_variables
-    )
-    assert sorted(id(v) for v in model.variables) == sorted(id(v) for v in model.prior.variables)
-    assert len(model.trainable_variables) == 5
-    before = values(model.trainable_variables)
-    model.compile(
-        tf_keras.optimizers.Adam(0.02), negative_log_likelihood, steps_per_execution=STEPS_PER_EPOCH
-    )
-    losses = model.fit(data(), np.zeros(NUM_DATA), BATCH_SIZE, 3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0] - 0.1
-    for old, new in zip(before, model.trainable_variables, strict=True):
-        assert np.any(old != new.numpy()), new.name
