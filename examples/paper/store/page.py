@@ -97,20 +97,28 @@ def _runs(store: Store) -> str:
 
 
 def readme_table(store: Store) -> str:
-    """Returns the table of the README: the priors of the headline runs at both budgets."""
-    headline = MORE_TABLES["headline"]
+    """Returns the table of the README: the priors of the headline runs at three budgets."""
     results = Results(StoredResults(store, LAPTOP))
-    (steps,) = {run.steps for run in headline.runs}
-    headings = ["prior", f"{LAPTOP.steps:,} steps", f"{steps:,} steps", "the paper, 10^7 steps"]
+    headline = {row.label: row for row in MORE_TABLES["headline"].rows}
+    longest = {row.label: row.run for row in MORE_TABLES["million"].rows}
+    budgets = [
+        {label: Run(row.run.config) for label, row in headline.items()},
+        {label: row.run for label, row in headline.items()},
+        longest,
+    ]
+    headings = ["prior"]
+    for runs in budgets:
+        (steps,) = {run.steps or LAPTOP.steps for run in runs.values()}
+        headings.append(f"{steps:,} steps")
     rows = [
         [
-            row.label,
-            *(_nll(results, run) for run in (Run(row.run.config), row.run)),
+            label,
+            *(_nll(results, runs[label]) if label in runs else "" for runs in budgets),
             number(row.paper[0], METRICS["nll"].digits),
         ]
-        for row in headline.rows
+        for label, row in headline.items()
     ]
-    return tables.markdown(headings, rows)
+    return tables.markdown([*headings, "the paper, 10^7 steps"], rows)
 
 
 def _nll(results: Results, run: Run) -> str:
