@@ -8,6 +8,7 @@ OUT ?= out/toy_2d
 BENCH ?=
 DRAWS ?= 1e8
 RUNS ?= 20
+FIRST ?= 1
 # xdist would start with the files that have most tests. tests/conftest.py knows what takes longest.
 PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -25,7 +26,8 @@ help:
 	@echo "make test-oldest, make test-newest"
 	@echo "             the suite on the oldest supported releases of all dependencies (Python"
 	@echo "             3.10 to 3.12), and on the newest"
-	@echo "make repeat  the suite RUNS=$(RUNS) times, each with other seeds and in another order (hours)"
+	@echo "make repeat  the suite RUNS=$(RUNS) times, each with other seeds and in another order (hours);"
+	@echo "             the seeds count up from FIRST=$(FIRST)"
 	@echo "make faults  kills, full disks, damaged and hostile files, signals: part of make test"
 	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, memory over many calls, and more"
 	@echo "             random properties (hours)"
@@ -89,7 +91,7 @@ test-newest:
 	$(NEWEST) -m pytest $(PARALLEL)
 
 repeat: $(VENV)/installed
-	$(RUN) -m tests.repeat --runs $(RUNS) $(PARALLEL)
+	$(RUN) -m tests.repeat --runs $(RUNS) --first $(FIRST) $(PARALLEL)
 
 faults: $(VENV)/installed
 	$(RUN) -m pytest tests/examples/test_faults.py tests/examples/test_untrusted_files.py \

@@ -73,9 +73,9 @@ COVERAGE_CASES = (
     CoverageCase("stopped by the target, smooth a(z)", 2.0, -2.0, 10**6, 0.02),
     CoverageCase("stopped by the target, small Z", 20.0, -62.0, 10**7, 0.1),
     CoverageCase("stopped by the target, Z near 1", 20.0, 46.0, 10**6, 0.005),
-    CoverageCase("stopped by the target, 0.05 and rarely 1", 2000.0, -4652.7, 10**6, 0.05, 0.05),
-    CoverageCase("stopped by the target, 0.1 and rarely 1", 2000.0, -4652.7, 10**6, 0.04, 0.1),
-    CoverageCase("stopped by the target, 0.01 and rarely 1", 2000.0, -6180.5, 10**6, 0.05, 0.01),
+    CoverageCase("stopped by the target, 0.05, rarely 1", 2000.0, -4652.7, 10**6, 0.05, 0.05),
+    CoverageCase("stopped by the target, 0.1, rarely 1", 2000.0, -4652.7, 10**6, 0.04, 0.1),
+    CoverageCase("stopped by the target, 0.01, rarely 1", 2000.0, -6180.5, 10**6, 0.05, 0.01),
 )
 
 

@@ -36,7 +36,10 @@ def run(seed, arguments):
 def main(arguments=None):
     """Runs the tests until all runs have passed or one fails. Exits with 1 if one fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.repeat", description=__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="number of runs, with seeds 1, 2, ...")
+    parser.add_argument("--runs", type=int, default=20, help="number of runs")
+    parser.add_argument(
+        "--first", type=int, default=1, help="seed of the first run; the others follow it"
+    )
     parser.add_argument(
         "--out", type=pathlib.Path, default=pathlib.Path("out/repeat.json"), help="file of results"
     )
@@ -44,7 +47,7 @@ def main(arguments=None):
     identity = {"revision": revision.revision(), "arguments": rest}
     passed = earlier_results(options.out, identity)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    for seed in range(1, options.runs + 1):
+    for seed in range(options.first, options.first + options.runs):
         if str(seed) in passed:
             print(f"seed {seed}: passed before, {passed[str(seed)]}", flush=True)
             continue

@@ -114,6 +114,8 @@ def test_repetition_stops_at_a_failure_and_resumes(monkeypatch, tmp_path, capsys
     assert "seed 1: passed before, 0 failed in 1 s\n" in out
     assert out.endswith("3 of 3 runs passed\n")
     assert run()[0] == []
+    # Passed runs count for other ranges of seeds.
+    assert run(arguments=["--first", "3", *command])[0] == [4, 5]
     # Other tests and other code start again.
     assert run(arguments=[*command[:-1], "sampler"])[0] == [1, 2, 3]
     monkeypatch.setattr(revision, "revision", lambda: "another")

@@ -122,7 +122,7 @@ class Describer:
         if name is None:
             raise ValueError(
                 f"A distribution with {_text(value)} cannot be described ({path}), because it is "
-                f"code of yours or has no configuration. {_REMEDY}"
+                f"your own code or has no configuration. {_REMEDY}"
             )
         if hasattr(value, "get_config") and not isinstance(value, tfd.Distribution):
             weights = [self._variable(v, f"{path}.{i}") for i, v in enumerate(value.variables)]

@@ -43,8 +43,8 @@ class FitResult:
       gain: `log_likelihood - proposal_log_likelihood`.
       gain_stderr: Its standard error.
       history: What was measured at each evaluation, by name: `step`, `log_likelihood` (held-out),
-        `train_log_likelihood` (mean over the steps since the evaluation before) and
-        `learning_rate`. Resampled distributions also have `acceptance_rate`, Z.
+        `train_log_likelihood` (mean over the steps since the previous evaluation) and
+        `learning_rate`. Resampled distributions also have `acceptance_rate` (Z).
       best_step: Step of the weights that were kept.
       num_steps: Number of steps that were made.
       stopped: `"finished"`, `"early"` (no improvement for `patience` evaluations) or

@@ -28,8 +28,8 @@ def figure(rows: int, columns: int) -> tuple[Any, Any]:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError(
-            "Plots need matplotlib, which is not installed. Install it with `pip install "
-            '"tfp-lars[plot]"`.'
+            "Plots need matplotlib, which is not installed. Install it with "
+            "`pip install matplotlib`."
         ) from None
 
     class NotebookFigure(Figure):

@@ -73,8 +73,9 @@ def fit(
       optimizer: An optimizer of Keras 3 or tf_keras. By default Adam with a warm-up, a cosine decay
         to 0 and clipped gradients. If it averages weights (`use_ema=True`), the averages are
         evaluated and returned.
-      validation_split: Share of the samples to hold out, at most 50,000. Of functions and of data
-        sets that do not end or do not fit into memory, the first 10,000 samples are held out.
+      validation_split: Share of the samples to hold out, at most 50,000. For functions, and
+        for data sets that are infinite or do not fit into memory, the first 10,000 samples are held
+        out.
       patience: Number of evaluations without improvement after which training stops. There are 40
         evaluations, evenly spaced. The default is 10.
       trainable_proposal: Whether to train the proposal of a `Resampled`, too.

@@ -474,9 +474,9 @@ class Resampled(tfd.Distribution):
         raise TypeError(
             f"The distribution {self.name!r} cannot be copied with the `copy` module or pickled, "
             "because its networks and graphs are tied to their variables. To copy it, use "
-            "`dist.copy()`, which shares the networks. To store it, save its variables with "
-            "`tf.train.Checkpoint` and restore them into a distribution that is built in the same "
-            "way."
+            "`dist.copy()`, which shares the networks. To store it, use `tfp_lars.save`, or save "
+            "its variables with `tf.train.Checkpoint` and restore them into a distribution that is "
+            "built in the same way."
         )
 
     def __getitem__(self, slices) -> Resampled:

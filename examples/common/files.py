@@ -75,7 +75,7 @@ def load_json(path: pathlib.Path) -> dict:
     """Returns the object in a JSON file."""
     content = parse_json(path)
     if not isinstance(content, dict):
-        raise ValueError("it holds no object")
+        raise ValueError("it holds no JSON object")
     return content
 
 

@@ -99,7 +99,7 @@ PRESETS: Mapping[str, Preset] = {
             figures={"figure_toy": ("--quick",), "figure_z_trace": ("--samples", "1000000")},
             untruncated_z_samples=10**7,
         ),
-        # All tables in a day on two cores.
+        # All tables in a day or two on two cores.
         Preset(
             "laptop",
             steps=30_000,

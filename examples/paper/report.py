@@ -65,7 +65,7 @@ def _revisions(table, results):
             found.setdefault(metrics["revision"], {})[row.label] = None  # an ordered set
     if len(found) < 2:
         return []
-    return ["", "Revisions: " + "; ".join(f"`{r}` made {', '.join(n)}" for r, n in found.items())]
+    return ["", "Revisions: " + ", ".join(f"`{r}` ({'; '.join(n)})" for r, n in found.items())]
 
 
 def _cells(table, row, results, has_gain):

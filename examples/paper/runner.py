@@ -356,7 +356,7 @@ def dry_run(study: Study, jobs: int) -> None:
         chains = [seconds[run] + seconds.get(run.base, 0.0) for run in seconds]
         parallel = max([total / at_a_time, *chains])
         text += f", {step_time.readable(parallel)} with --jobs {jobs}"
-    print(f"{text}. Times are those of a machine as busy as it was just now.")
+    print(f"{text}. The estimates assume that the machine stays as busy as it is.")
 
 
 def reproduce(study: Study, jobs: int = 1) -> bool:

@@ -226,8 +226,9 @@ def check_replaceable(
     there = evaluation_of(metrics)
     if not wanted.covers(there):
         raise UserError(
-            f"{directory} has fuller metrics ({there}) than wanted here ({wanted}): name another "
-            "directory by --out of examples.vae.evaluate, or delete metrics.json there."
+            f"{directory} has metrics of a more thorough evaluation ({there}) than this one "
+            f"({wanted}): name another directory by --out of examples.vae.evaluate, or delete "
+            "metrics.json there."
         )
 
 

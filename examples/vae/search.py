@@ -156,7 +156,7 @@ def _result(args, images, recipe: str, prior: str) -> float:
     if path.exists():
         found = files.read_json(path)
         if {name: found.get(name) for name in wanted} != wanted:
-            raise UserError(f"{path} is of another configuration: name another --out.")
+            raise UserError(f"{path} belongs to another configuration: choose another --out.")
         return found["nll"]
     nll = _validation_nll(config, images, RECIPES[recipe], evaluation)
     with files.explained(args.out):

@@ -155,7 +155,7 @@ def check_base(config: Config) -> None:
         wanted, there = ({n: getattr(c, n) for n in names} for c in (config, found))
     wrong = [f"{k} is {there[k]}, expected {wanted[k]}" for k in names if there[k] != wanted[k]]
     if wrong:
-        raise UserError(f"{option} {config.base} cannot serve: {'; '.join(wrong)}.")
+        raise UserError(f"{option} {config.base} cannot be the base: {'; '.join(wrong)}.")
     step = run.last_step()
     if step is None:
         raise UserError(f"{config.base} holds no checkpoint yet: train it first.")

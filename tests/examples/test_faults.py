@@ -32,18 +32,6 @@ SMALL = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _images_are_read_once():
-    """Caches mnist5k, which takes longer to read than the short trainings take."""
-    from examples.vae import datasets
-
-    images = datasets.load("mnist5k")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets, "load", lambda *args: images)
-        patch.setattr(datasets, "digest", lambda *args: images.digest)
-        yield
-
-
 @pytest.fixture
 def interruptible():
     """Lets SIGINT interrupt, which processes in the background of a shell ignore."""

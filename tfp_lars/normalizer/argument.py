@@ -52,8 +52,8 @@ def check_estimate(estimate: Any, unused: Collection[str]) -> None:
     """Raises if `freeze` was called with a number of samples as log Z, or with unused settings."""
     if is_real_number(estimate) and estimate >= 1:
         raise ValueError(
-            f"`estimate` is log Z, at most 0, since Z is a probability; got {estimate!r}. To draw "
-            f"that many proposals, write `freeze(num_samples={int(estimate)})`."
+            f"`estimate` must be log Z, at most 0 because Z is a probability; got {estimate!r}. To "
+            f"draw that many proposals, write `freeze(num_samples={int(estimate)})`."
         )
     if estimate is not None and unused:
         raise TypeError(

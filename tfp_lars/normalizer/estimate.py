@@ -64,15 +64,16 @@ def estimate_log_normalizer(
         the estimate before a draw has hit it. The number of draws is planned from the error so far
         instead of stopping at the first favorable look, so that the interval keeps its coverage.
       method: `"monte_carlo"`, the mean of a(z) over draws from the proposal, or `"importance"`, for
-        Z that plain sampling cannot see (1e-6 and less). That draws from a mixture of the proposal
-        (10 %) and `importance_distribution`, and weights the draws. It is unbiased. The error comes
-        from 32 replicates. It needs the exact log density of the proposal, not a bound as that of
-        `proposals.vae_marginal`. A warning appears if the effective sample size is low, or if the
-        result disagrees with plain Monte Carlo over the draws from the proposal.
+        Z that is too small for plain sampling (1e-6 and less). Importance sampling draws from a
+        mixture of the proposal (10 %) and `importance_distribution`, and weights the draws. The
+        estimate is unbiased, and its error comes from 32 replicates. It needs the exact log density
+        of the proposal, not a bound such as that of `proposals.vae_marginal`. A warning appears if
+        the effective sample size is low, or if the result disagrees with plain Monte Carlo over the
+        draws from the proposal.
       antithetic: Whether to draw pairs: z and its reflection at the center of the proposal. `None`
-        means where the proposal is known to be symmetric (`Normal`, `MultivariateNormal*`,
+        uses pairs if the proposal is known to be symmetric (`Normal`, `MultivariateNormal*`,
         `StudentT`, `Laplace`, `Logistic`, `Cauchy` and `Uniform`, also within `Independent` and
-        `Sample`), `num_samples` is large, and a pilot of one batch shows that pairs help.
+        `Sample`), if `num_samples` is large, and if a pilot of one batch shows that pairs help.
       reflect_fn: Maps z, of shape sample + batch + event, to its reflection, for other symmetric
         proposals. Both points must have the same density.
       importance_distribution: Any TFP distribution with the event shape and support of the

@@ -129,7 +129,7 @@ def _check_value(log_z: tf.Tensor) -> None:
     value = tf.get_static_value(log_z)
     if value is not None and not np.all((value <= PROBABILITY_SLACK) & (value > -np.inf)):
         raise ValueError(
-            "`normalizer` is log Z, finite and at most 0, since Z is a probability; got "
+            "`normalizer` must be log Z, finite and at most 0 because Z is a probability; got "
             f"{value}. If this is Z itself, pass its log."
         )
 

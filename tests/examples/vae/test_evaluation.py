@@ -162,7 +162,9 @@ def test_fuller_metrics_are_not_replaced(model, tmp_path):
     evaluate(model, tmp_path, images, test_images=45)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     for less in ({"test_images": 40}, {"iwae_samples": 19}, {"z_samples": 999}):
-        with pytest.raises(UserError, match="has fuller metrics .*name another directory by --out"):
+        with pytest.raises(
+            UserError, match="of a more thorough evaluation .*name another directory"
+        ):
             evaluate(model, tmp_path, images, **{"test_images": 45, **less})
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     evaluate(model, tmp_path / "other", images, test_images=40)

@@ -1,7 +1,6 @@
 """Training in real processes on real data: killed and resumed runs, and error messages."""
 
 import dataclasses
-import functools
 import json
 import os
 import pathlib
@@ -41,14 +40,6 @@ SMALL = [
 ]  # fmt: skip
 LENGTH = ["--steps", "600", "--checkpoint-every", "50"]
 QUICK_EVALUATION = ["--iwae-samples", "3", "--z-samples", "1000"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _images_are_read_once():
-    """Caches mnist5k, which takes longer to read than the short trainings take."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets, "load", functools.cache(datasets.load))
-        yield
 
 
 def python(*arguments):
@@ -233,7 +224,7 @@ def test_a_run_continues_from_the_weights_of_another(capsys, whole_run, tmp_path
     message = fails(capsys, *SMALL, "--steps", "50", "--out", tmp_path / "more")
     assert "base_weights=" in message
     message = fails(capsys, *arguments, "--T", "7", "--out", tmp_path / "none")
-    assert "cannot serve: prior is" in message and "T=100" in message
+    assert "cannot be the base: prior is" in message and "T=100" in message
     assert not (tmp_path / "none").exists()
 
 
