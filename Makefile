@@ -29,8 +29,8 @@ help:
 	@echo "make repeat  the suite RUNS=$(RUNS) times, each with other seeds and in another order (hours);"
 	@echo "             the seeds count up from FIRST=$(FIRST)"
 	@echo "make faults  kills, full disks, damaged and hostile files, signals: part of make test"
-	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, memory over many calls, and more"
-	@echo "             random properties (hours)"
+	@echo "make soak    DRAWS=$(DRAWS) draws against exact laws, memory over many calls, more random"
+	@echo "             properties and more arguments of the density (hours)"
 	@echo "make mutants small errors in a copy of the library, each of which a test must notice (hours)"
 	@echo "make lint    lint, format and type check"
 	@echo "make format  format the code"
@@ -101,6 +101,7 @@ faults: $(VENV)/installed
 soak: $(VENV)/installed
 	$(RUN) -m tests.soak --draws $(DRAWS)
 	$(RUN) -m pytest --hypothesis-profile soak tests/library/test_properties*.py
+	$(RUN) -m pytest -m slow tests/library/test_density_fuzz.py
 	TF_ENABLE_ONEDNN_OPTS=0 $(RUN) -m tests.memory
 
 mutants: $(VENV)/installed

@@ -59,7 +59,7 @@ def ours(logits, log_z, T):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize(
     ("num_truncations", "each"),
-    [(40, 25), pytest.param(250, 200, marks=pytest.mark.slow)],
+    [(40, 25), pytest.param(250, 230, marks=pytest.mark.slow)],
     ids=["1000", "50000"],
 )
 def test_values_and_gradients_agree_with_50_digits(num_truncations, each, dtype):

@@ -113,7 +113,7 @@ def readme_table(store: Store) -> str:
     rows = [
         [
             label,
-            *(_nll(results, runs[label]) if label in runs else "" for runs in budgets),
+            *(_nll(results, runs[label]) if label in runs else "not run" for runs in budgets),
             number(row.paper[0], METRICS["nll"].digits),
         ]
         for label, row in headline.items()
