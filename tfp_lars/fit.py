@@ -90,10 +90,11 @@ def fit(
     if not tf.executing_eagerly():
         raise RuntimeError("`fit` was called inside a tf.function. Call it outside.")
     _check_distribution(dist)
-    _check_not_held(dist, trainable_proposal)
     if not isinstance(dist, Resampled):  # it has built its networks itself
         ownership.build_networks(dist)
     variables = _variables_to_train(dist, trainable_proposal)
+    _check_no_fixed_log_z(dist, variables)
+    _check_not_held(dist, trainable_proposal)
     batch_size = _arguments.checked_count("batch_size", batch_size)
     if num_steps is not None:
         num_steps = _arguments.checked_count("num_steps", num_steps)
@@ -275,12 +276,20 @@ def _check_distribution(dist: Any) -> None:
             f"`dist` must have a static shape; got batch shape {dist.batch_shape} and event shape "
             f"{dist.event_shape}."
         )
-    if isinstance(dist, Resampled) and _fit_evaluation.has_fixed_log_z(dist):
-        raise ValueError(
-            f"`dist`, {dist.name!r}, has a fixed log Z, which would be wrong after each step. Pass "
-            "the distribution with a moving average: "
-            "`dist.copy(normalizer=tfp_lars.MovingAverage())`."
-        )
+
+
+def _check_no_fixed_log_z(dist: tfd.Distribution, trained: list[tf.Variable]) -> None:
+    """Raises if the training changes a Z that is fixed, also that of an inner distribution."""
+    ids = {id(v) for v in trained}
+    for part in (dist, *dist.submodules):
+        if not (isinstance(part, Resampled) and _fit_evaluation.has_fixed_log_z(part)):
+            continue
+        if any(id(v) in ids for v in ownership.all_variables(part)):
+            where = "`dist`" if part is dist else "a part of `dist`"
+            raise ValueError(
+                f"{part.name!r}, {where}, has a fixed log Z, which would be wrong after each step. "
+                "Use its `copy(normalizer=tfp_lars.MovingAverage())`, which has a moving average."
+            )
 
 
 def _check_not_held(dist: tfd.Distribution, trainable_proposal: bool) -> None:

@@ -10,6 +10,7 @@ import tf_keras
 from tests.library.fit_cases import FEW, Table, data, read, resampled
 from tfp_lars import AcceptanceNetwork, Resampled, fit
 
+tfb = tfp.bijectors
 tfd = tfp.distributions
 
 
@@ -31,6 +32,14 @@ def held():
 
 def held_inside():
     return Resampled(held(), AcceptanceNetwork((4,)))
+
+
+def frozen():
+    return resampled(normalizer=-1.0)
+
+
+def over_integers():
+    return Resampled(tfd.Categorical(logits=tf.zeros(4)), Table(4))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,16 @@ def held_inside():
         bad(r"log densities of shape \(3000, 2\)", samples=lambda: lambda seed: (data(), data())),
         bad(
             "fixed log Z.*copy\\(normalizer=tfp_lars.MovingAverage\\(\\)\\)",
-            dist=lambda: resampled(normalizer=-1.0),
+            dist=frozen,
+        ),
+        bad(
+            "'Resampled', a part of `dist`, has a fixed log Z",
+            dist=lambda: tfb.Shift([0.1, 0.1])(frozen()),
+        ),
+        bad(
+            "'inner', a part of `dist`, has a fixed log Z",
+            dist=lambda: resampled(frozen().copy(name="inner")),
+            trainable_proposal=True,
         ),
         bad("A moving average of `dist`, 'Resampled', is held.*`release\\(\\)`", dist=held),
         bad(
@@ -144,6 +162,12 @@ def test_average_of_a_fixed_proposal_may_be_held():
     dist = held_inside()
     fit(dist, data(), **FEW)
     assert int(dist.proposal.normalizer.num_updates) == 0 < int(dist.normalizer.num_updates)
+
+
+def test_frozen_distribution_that_is_not_trained_keeps_its_log_z():
+    dist = resampled(frozen())
+    assert fit(dist, data(), **FEW).gain > 0.0
+    assert float(dist.proposal.log_normalizer) == -1.0
 
 
 def test_graph_is_refused():
