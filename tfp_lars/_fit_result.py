@@ -17,19 +17,25 @@ tfd = tfp.distributions
 
 
 def mean_and_stderr(values: np.ndarray) -> tuple[float, float]:
-    """Returns the mean of values and its standard error; NaN if not all of them are finite."""
-    if not np.all(np.isfinite(values)):
-        return float(np.mean(values)), float("nan")
-    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(values.size))
+    """Returns the mean of values and its standard error; NaN if not all of them are finite.
+
+    Args:
+      values: Shape `[M]` + batch. The `M` rows are independent, the members of a batch are not.
+    """
+    rows = np.mean(values.reshape([len(values), -1]), axis=1)
+    if not np.all(np.isfinite(rows)):
+        return float(np.mean(rows)), float("nan")
+    return float(np.mean(rows)), float(np.std(rows, ddof=1) / np.sqrt(len(rows)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FitResult:
     """The fitted distribution, and how well it fits.
 
-    Log-likelihoods are means over the held-out samples, in nats. Standard errors include those of
-    all estimates of log Z, also in nested distributions. The errors of several estimates are added,
-    which gives an upper bound. The weights are the best ones on the held-out samples, so the
+    Log-likelihoods are means over the held-out samples and the batch, in nats. Standard errors take
+    the `M` rows of samples as independent, but not the members of a batch. They include the errors
+    of all estimates of log Z, also in nested distributions. The errors of several estimates are
+    added, which gives an upper bound. The weights are the best ones on the held-out samples, so the
     log-likelihood is slightly optimistic.
 
     Attributes:

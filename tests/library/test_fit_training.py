@@ -125,6 +125,17 @@ def test_error_of_the_proposal_cancels_in_the_gain():
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+def test_equal_batch_members_have_the_errors_of_one():
+    """Members of a batch may depend on each other. The rows are independent."""
+    z = np.random.default_rng(0).normal(0.3, 0.5, size=(400, 1))
+    one, many = (
+        fit(tfd.Normal(tf.Variable(tf.zeros([n])), 1.0), np.repeat(z, n, axis=1), **FEW)
+        for n in (1, 9)
+    )
+    for name in ("log_likelihood_stderr", "proposal_log_likelihood_stderr", "gain_stderr"):
+        np.testing.assert_allclose(getattr(many, name), getattr(one, name), rtol=0.01)
+
+
 def test_integer_samples_fit_a_discrete_distribution():
     dist = Resampled(tfd.Categorical(logits=tf.zeros(4), dtype=tf.int32), Table(4), T=50)
     p = np.array([0.1, 0.2, 0.3, 0.4])
