@@ -10,7 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_lars import _arguments, _plotting, density
-from tfp_lars._fit_evaluation import has_fixed_log_z, log_prob_in_batches
+from tfp_lars._fit_evaluation import (
+    combined_error,
+    has_fixed_log_z,
+    log_prob_in_batches,
+    log_z_errors,
+)
 from tfp_lars._fit_result import mean_and_stderr
 from tfp_lars._fit_samples import checked_array
 from tfp_lars.normalizer import LogNormalizer, moving_averages
@@ -28,7 +33,8 @@ class TruncationTradeoff:
     Attributes:
       T: The truncations; `None` for untruncated resampling.
       log_likelihood: Mean log density of the samples in nats, shape `[len(T)]`.
-      stderr: Its standard error, which includes that of log Z, shape `[len(T)]`.
+      stderr: Its standard error, shape `[len(T)]`. It includes the errors of all estimates of
+        log Z, also in nested distributions. They are added, which gives an upper bound.
       expected_attempts: Mean number of proposals per draw, shape `[len(T)]`.
       estimate: The estimate of log Z that all rows share; `None` if log Z was given as a number.
 
@@ -134,6 +140,7 @@ def truncation_tradeoff(
         dist = dist.freeze(fixed, num_samples=num_samples, seed=seed)
     estimate = dist.estimate
     of_log_z = 0.0 if estimate is None else float(estimate.stderr)
+    of_proposal = combined_error(log_z_errors(dist.proposal, samples))
     log_z = tf.cast(dist.log_normalizer, tf.float64)
     log_proposal = log_prob_in_batches(dist.proposal)(samples)
     log_accept = tf.constant(log_prob_in_batches(dist, dist.accept_log_prob)(samples))
@@ -147,7 +154,7 @@ def truncation_tradeoff(
         rows.append(
             (
                 mean,
-                np.hypot(stderr, slope * of_log_z),
+                np.hypot(stderr, abs(slope) * of_log_z + of_proposal),
                 np.exp(density.log_expected_attempts(log_z, t)),
             )
         )

@@ -48,6 +48,21 @@ def test_log_z_is_estimated_once_and_its_error_counts():
     assert 0.0 < extra[1] < extra[-1]
 
 
+def test_errors_of_nested_estimates_count():
+    """The inner log Z shifts log p for every T, by as much as it changes."""
+    dist = Resampled(linear(T=None), lambda z: 1.0 - 0.5 * z)
+    frozen = dist.freeze(num_samples=200, seed=1)
+    inner, outer = frozen.proposal.estimate, frozen.estimate
+    exact = Resampled(
+        linear(T=None, normalizer=inner.log_z), dist.accept_fn, normalizer=outer.log_z
+    )
+    without = truncation_tradeoff(exact, points(), (1, None)).stderr
+    of_log_z = [inner.stderr, inner.stderr + outer.stderr]  # at T = 1 the outer one has no effect
+    for found in (frozen, dist):
+        tradeoff = truncation_tradeoff(found, points(), (1, None), num_samples=200, seed=1)
+        np.testing.assert_allclose(tradeoff.stderr, np.hypot(without, of_log_z), rtol=1e-4)
+
+
 def test_frozen_distribution_keeps_its_estimate():
     frozen = linear().freeze(num_samples=500, seed=1)
     assert truncation_tradeoff(frozen, points()).estimate is frozen.estimate
