@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 from tfp_lars import _arguments, _fit_evaluation, _fit_samples, _seeds, ownership
 from tfp_lars._fit_result import FitResult, mean_and_stderr
 from tfp_lars._fit_training import Recipe, Snapshot, Trainer, checked_optimizer
-from tfp_lars.normalizer import moving_averages
+from tfp_lars.normalizer import moving_averages, without_partial_estimates
 from tfp_lars.resampled import Resampled
 
 __all__ = ["FitResult", "fit"]
@@ -122,7 +122,6 @@ def fit(
     )
     chosen = recipe.optimizer() if optimizer is None else checked_optimizer(optimizer)
     trainer = Trainer(dist, variables, chosen, trains_proposal)
-    loop = _Loop(dist, sampled, trainer, recipe.num_steps, seed=next(seeds))
     if progress:
         settings = f"learning rate {recipe.learning_rate:g}, {recipe.warm_up:,} steps of warm-up"
         print(
@@ -131,7 +130,9 @@ def fit(
             f"{len(sampled.held_out):,} held out: {recipe.num_steps:,} steps of "
             f"{sampled.batch_size}, {settings if optimizer is None else 'the given optimizer'}."
         )
-    stopped = loop.run(patience, progress)
+    with without_partial_estimates():  # Ctrl-C in an evaluation ends the training, too
+        loop = _Loop(dist, sampled, trainer, recipe.num_steps, seed=next(seeds))
+        stopped = loop.run(patience, progress)
     return loop.result(stopped, seed=next(seeds))
 
 

@@ -12,6 +12,8 @@ import tensorflow_probability as tfp
 import tfp_lars
 from tests.library.fit_cases import FEW, data, mixture, resampled
 from tfp_lars import AcceptanceNetwork, Resampled, fit
+from tfp_lars.normalizer import monte_carlo
+from tfp_lars.normalizer.run import Run
 
 tfd = tfp.distributions
 
@@ -146,6 +148,30 @@ def test_interrupt_returns_the_best_weights_so_far(capsys):
     assert 0 < result.num_steps < 400
     assert result.gain > 0
     assert "interrupted" in repr(result)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_interrupt_in_an_evaluation_ends_the_fit(training, monkeypatch):
+    """Also if Ctrl-C comes after the first of the batches that estimate Z."""
+    dist = resampled()
+    advance, pressed = Run.advance, []
+
+    def press_once(run, goal):
+        has_trained = int(dist.normalizer.num_updates) > 0
+        if run.state.num_samples and has_trained == training and not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        advance(run, goal)
+
+    monkeypatch.setattr(Run, "advance", press_once)
+    monkeypatch.setattr(monte_carlo, "_BATCH_SIZE", 4096)
+    if training:
+        result = fit(dist, data(), **FEW)
+        assert (result.stopped, result.num_steps, result.best_step) == ("interrupted", 1, 0)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            fit(dist, data(), **FEW)
+    assert pressed
 
 
 def test_progress_shows_the_settings(capsys):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -20,11 +22,13 @@ from tfp_lars.normalizer.moving_average import moving_averages
 from tfp_lars.normalizer.over_replicas import OverReplicas, check_strategy, gather
 from tfp_lars.normalizer.run import BatchFn, Method, Run, State
 
-__all__ = ["estimate_log_normalizer"]
+__all__ = ["estimate_log_normalizer", "without_partial_estimates"]
 
 tfd = tfp.distributions
 
 _PILOT = 2**30  # a number that no batch has
+
+_may_be_partial = contextvars.ContextVar("may_be_partial", default=True)
 
 
 def estimate_log_normalizer(
@@ -153,6 +157,16 @@ def estimate_log_normalizer(
     return estimate
 
 
+@contextlib.contextmanager
+def without_partial_estimates() -> Iterator[None]:
+    """Within a `with` block, Ctrl-C ends an estimate without a result, by `KeyboardInterrupt`."""
+    token = _may_be_partial.set(False)
+    try:
+        yield
+    finally:
+        _may_be_partial.reset(token)
+
+
 def _first_of_workers(
     seed: tf.Tensor, fingerprint: np.ndarray, strategy: tf.distribute.Strategy
 ) -> np.ndarray:
@@ -219,7 +233,7 @@ def _estimate(
                 estimate = method.result(run.state)
                 show(estimate, False)
     except KeyboardInterrupt:
-        if estimate is None:
+        if estimate is None or not _may_be_partial.get():
             raise
     result: Any = estimate  # at least one chunk was drawn
     show(result, True)
