@@ -15,6 +15,7 @@ __all__ = ["Sampled", "checked_array", "read"]
 
 Part = tuple[np.ndarray, ...]  # samples and, if known, their log densities
 
+_EXPECTED = "an array of numbers, a tensor, a `tf.data.Dataset`, or a function of a seed"
 _FEWEST = 20  # samples
 _MOST_HELD_OUT = 50_000  # samples of an array
 _HELD_OUT_OF_STREAM = 10_000  # samples
@@ -109,13 +110,16 @@ def read(
     return _split(array, batch_size, validation_split, rng)
 
 
-def checked_array(samples: Any, shape: tf.TensorShape, dtype: tf.DType) -> np.ndarray:
+def checked_array(
+    samples: Any, shape: tf.TensorShape, dtype: tf.DType, expected: str = _EXPECTED
+) -> np.ndarray:
     """Returns samples as an array of shape `[N]` + `shape` and of type `dtype`, or raises.
 
     Args:
       samples: An array, a tensor, or what NumPy turns into an array.
       shape: Static shape of one sample, batch + event.
       dtype: Type of the distribution.
+      expected: What `samples` may be, for the message of an error.
     """
     if tf.is_tensor(samples) and not hasattr(samples, "numpy"):
         raise TypeError(
@@ -128,10 +132,7 @@ def checked_array(samples: Any, shape: tf.TensorShape, dtype: tf.DType) -> np.nd
     except (TypeError, ValueError):
         kind = tf.string
     if kind == tf.string:  # also any other object
-        raise TypeError(
-            f"`samples` must be an array of numbers, a tensor, a `tf.data.Dataset`, or a function "
-            f"of a seed; got {type(samples).__name__}."
-        )
+        raise TypeError(f"`samples` must be {expected}; got {type(samples).__name__}.")
     _check_shape("samples", array, shape)
     if not (kind.is_floating or kind.is_integer or kind.is_bool):
         raise TypeError(f"`samples` has type {kind.name}; expected {dtype.name}.")

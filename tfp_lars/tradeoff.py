@@ -132,7 +132,9 @@ def truncation_tradeoff(
     truncations = tuple(_arguments.checked_truncation(t) for t in _as_iterable(T))
     if not truncations:
         raise ValueError("`T` is empty. Pass the truncations to compare, such as (1, 10, 100).")
-    samples = checked_array(samples, dist.event_shape, tf.as_dtype(dist.dtype))
+    samples = checked_array(
+        samples, dist.event_shape, tf.as_dtype(dist.dtype), "an array of numbers or a tensor"
+    )
     if len(samples) < 2:
         raise ValueError(f"`samples` has {len(samples)} rows; at least 2 are needed.")
     if moving_averages(dist):  # also where only the averages of nested distributions are left

@@ -159,6 +159,11 @@ def test_labels_of_the_plot_are_inside_the_axes():
         (ValueError, "`samples` has 1 NaN", (linear(), [0.1, np.nan])),
         (ValueError, r"shape \(3, 1\); expected \(N,\)", (linear(), np.zeros((3, 1)))),
         (ValueError, "has 1 rows; at least 2", (linear(), [0.1])),
+        (
+            TypeError,
+            "must be an array of numbers or a tensor; got _TensorSliceDataset",
+            (linear(), tf.data.Dataset.from_tensor_slices(points())),
+        ),
     ],
 )
 def test_wrong_arguments_are_named(error, message, arguments):
