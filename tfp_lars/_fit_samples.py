@@ -143,9 +143,16 @@ def checked_array(
         )
     _check_finite("samples", array)
     with np.errstate(over="ignore"):  # reported below
-        array = array.astype(dtype.as_numpy_dtype)
-    _check_finite("samples", array, f" after the cast from {kind.name} to {dtype.name}")
-    return array
+        cast = array.astype(dtype.as_numpy_dtype)
+    _check_finite("samples", cast, f" after the cast from {kind.name} to {dtype.name}")
+    if not dtype.is_floating and np.any(cast != array):
+        first = tuple(int(i) for i in np.argwhere(cast != array)[0])
+        raise ValueError(
+            f"`samples` has the value {array[first]} at index {first}, which is outside of "
+            f"{dtype.name}, the type of the distribution. Give the distribution a larger integer "
+            "type, or correct the sample."
+        )
+    return cast
 
 
 def _check_shape(name: str, array: np.ndarray, shape: tf.TensorShape) -> None:

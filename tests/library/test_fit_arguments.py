@@ -67,8 +67,13 @@ def over_integers():
         bad(
             "type float64, but the distribution is over int32",
             TypeError,
-            dist=lambda: Resampled(tfd.Categorical(logits=tf.zeros(4)), Table(4)),
+            dist=over_integers,
             samples=lambda: np.linspace(0, 3, 100),
+        ),
+        bad(
+            r"`samples` has the value 4294967297 at index \(2,\), which is outside of int32",
+            dist=over_integers,
+            samples=lambda: np.array([0, 1, 2**32 + 1, -(2**32)] * 25),
         ),
         bad(
             "data set without elements",

@@ -164,6 +164,18 @@ def test_labels_of_the_plot_are_inside_the_axes():
             "must be an array of numbers or a tensor; got _TensorSliceDataset",
             (linear(), tf.data.Dataset.from_tensor_slices(points())),
         ),
+        (
+            ValueError,
+            r"`samples` has the value 300 at index \(1,\), which is outside of uint8",
+            (
+                Resampled(
+                    tfd.Categorical(probs=[0.5, 0.5], dtype=tf.uint8),
+                    lambda z: tf.fill(tf.shape(z), 0.5),
+                    normalizer=np.log(0.5),
+                ),
+                [1, 300, -1],
+            ),
+        ),
     ],
 )
 def test_wrong_arguments_are_named(error, message, arguments):
