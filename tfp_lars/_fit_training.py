@@ -75,11 +75,12 @@ class Recipe:
 
     def optimizer(self) -> keras.optimizers.Optimizer:
         """Returns a new optimizer."""
+        # The rate is 1 / `warm_up` of its peak in the first step. From 0, that step would be lost.
         rate = keras.optimizers.schedules.CosineDecay(
-            initial_learning_rate=0.0,
-            decay_steps=max(1, self.num_steps - self.warm_up),
+            initial_learning_rate=self.learning_rate / self.warm_up,
+            decay_steps=self.num_steps - self.warm_up + 1,
             warmup_target=self.learning_rate,
-            warmup_steps=self.warm_up,
+            warmup_steps=self.warm_up - 1,
         )
         # The gradient changes faster than the default of `beta_2` averages. The annotation of Keras
         # lacks schedules.

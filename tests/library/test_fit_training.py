@@ -235,6 +235,24 @@ def test_flows_train_at_a_smaller_rate():
     np.testing.assert_allclose(rates, [0.03, 0.003, 0.015, 0.003])
 
 
+def test_learning_rate_rises_from_the_first_step():
+    optimizer = Recipe(num_steps=100, learning_rate=2.0).optimizer()
+    rates = []
+    for step in range(101):
+        optimizer.iterations.assign(step)
+        rates.append(float(optimizer.learning_rate))
+    np.testing.assert_allclose(rates[:5], [0.4, 0.8, 1.2, 1.6, 2.0], rtol=1e-6)
+    assert np.all(np.diff(rates[4:]) < 0) and rates[-1] == 0.0
+
+
+def test_a_single_step_trains():
+    loc = tf.Variable(0.0)
+    z = np.random.default_rng(0).normal(2.0, 0.5, size=100)
+    result = fit(tfd.Normal(loc, 1.0), z, **{**FEW, "num_steps": 1})
+    assert result.best_step == 1
+    np.testing.assert_allclose(loc, 0.003, rtol=1e-3)  # Adam starts with the rate
+
+
 def test_mean_over_batches_leaves_out_those_that_are_skipped():
     normal = tfd.Normal(tf.Variable(0.0), 1.0)
     trainer = Trainer(normal, normal.trainable_variables, keras.optimizers.SGD(0.0))
