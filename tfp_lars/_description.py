@@ -7,6 +7,7 @@ code. Arrays are listed separately, by their path in the description.
 
 from __future__ import annotations
 
+import collections
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -73,12 +74,24 @@ class Describer:
         if isinstance(value, float):
             text = float.__repr__(value)  # subclasses may have another one
             return float(value) if math.isfinite(value) else {"kind": "float", "value": text}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            raise ValueError(
+                f"A {type(value).__name__} ({path}) is a named tuple, a class of your own, and "
+                "cannot be saved. Pass a dictionary or a plain tuple instead."
+            )
         if isinstance(value, (list, tuple)):
             items = [self._describe(item, f"{path}.{i}") for i, item in enumerate(value)]
             return {"kind": "tuple" if isinstance(value, tuple) else "list", "items": items}
         if isinstance(value, dict):
-            items = {str(k): self._describe(item, f"{path}.{k}") for k, item in value.items()}
-            return {"kind": "dict", "items": items}
+            other = [key for key in value if not isinstance(key, str)]
+            if other:
+                raise ValueError(
+                    f"The key {other[0]!r} in a dictionary ({path}) cannot be saved. Use strings "
+                    "as keys."
+                )
+            items = {key: self._describe(item, f"{path}.{key}") for key, item in value.items()}
+            is_ordered = isinstance(value, collections.OrderedDict)
+            return {"kind": "ordered_dict" if is_ordered else "dict", "items": items}
         if isinstance(value, (tf.DType, np.dtype)) or _is_numpy_type(value):
             dtype: Any = value
             return {"kind": "dtype", "name": tf.as_dtype(dtype).name}
@@ -260,8 +273,9 @@ class Rebuilder:
         if kind in ("list", "tuple"):
             items = [self._build(item) for item in config["items"]]
             return tuple(items) if kind == "tuple" else items
-        if kind == "dict":
-            return {key: self._build(item) for key, item in config["items"].items()}
+        if kind in ("dict", "ordered_dict"):
+            items = {key: self._build(item) for key, item in config["items"].items()}
+            return items if kind == "dict" else collections.OrderedDict(items)
         if kind == "dtype":
             return tf.as_dtype(config["name"])
         if kind == "shape":

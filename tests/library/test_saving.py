@@ -1,10 +1,12 @@
 """`save` and `load`, and `.keras` files: distributions as JSON and weights."""
 
+import collections
 import dataclasses
 import json
 import os
 import stat
 import zipfile
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -435,6 +437,43 @@ def test_what_cannot_be_described_is_an_error_with_the_remedy(make, message, tmp
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(NotImplementedError, match=message):
         DistributionLayer(dist).get_config()
+
+
+class Model(NamedTuple):
+    b: tfd.Distribution
+    a: tfd.Distribution
+
+
+def parts():
+    return {"b": tfd.Normal(0.0, 1.0), "a": tfd.Normal(5.0, 1.0)}
+
+
+@pytest.mark.parametrize("make", [dict, collections.OrderedDict])
+def test_type_and_order_of_a_dictionary_are_kept(make, tmp_path):
+    dist = tfd.JointDistributionNamed(make(parts()))
+    save(dist, tmp_path / "dist")
+    loaded = load(tmp_path / "dist")
+    assert type(loaded.model) is type(dist.model)
+    assert list(loaded.model) == list(dist.model)
+    assert loaded.sample(seed=[1, 2]) == dist.sample(seed=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: tfd.JointDistributionNamed(Model(**parts())),
+            r"A Model \(dist.model\).*Pass a dictionary",
+        ),
+        (
+            lambda: tfd.Normal(0.0, 1.0, validate_args={1: True}),
+            r"The key 1 in a dictionary \(dist.validate_args\).*strings",
+        ),
+    ],
+)
+def test_containers_that_would_change_are_refused(make, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        save(make(), tmp_path / "dist")
 
 
 def test_other_objects_are_refused(tmp_path):

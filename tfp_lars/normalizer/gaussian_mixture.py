@@ -52,7 +52,7 @@ class GaussianMixture(tfd.Distribution):
             reparameterization_type=tfd.NOT_REPARAMETERIZED,
             validate_args=False,
             allow_nan_stats=True,
-            parameters={"parameters": self._mixture},
+            parameters={"parameters": tuple(self._mixture)},
             name="GaussianMixture",
         )
 
