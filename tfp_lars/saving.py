@@ -45,14 +45,15 @@ def save(dist: tfd.Distribution, path: str | os.PathLike) -> None:
         `AcceptanceNetwork`, a model of Keras layers, or a class that is registered with
         `keras.saving.register_keras_serializable`. `Lambda` and other layers that run stored code
         or read files, functions, and other objects raise an error.
-      path: Path of the file. An existing file is replaced and its mode is kept.
+      path: Path of the file. An existing file is replaced and its mode is kept. For a symbolic
+        link, that file is its target.
     """
     if not isinstance(dist, tfd.Distribution):
         raise TypeError(f"`dist` must be a TFP distribution; got {dist!r}.")
     described = _description.Describer(dist)
     header = {"format": _FORMAT, "version": _VERSION, "distribution": described.config}
     text = json.dumps(header, indent=1)
-    path = pathlib.Path(path)
+    path = pathlib.Path(os.path.realpath(path))
     # An interrupted `save` must not leave half a file. The files of `tempfile` can be read by their
     # owner only; this one has the mode of any new file.
     draft = path.parent / f"tmp{uuid.uuid4().hex}"

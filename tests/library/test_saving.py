@@ -582,6 +582,17 @@ def test_file_has_the_mode_of_any_new_file(umask, tmp_path):
         os.umask(before)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows lets few users make links")
+def test_target_of_a_symbolic_link_is_replaced(tmp_path):
+    (tmp_path / "shared").mkdir()
+    link, target = tmp_path / "link", tmp_path / "shared" / "dist"
+    link.symlink_to("shared/dist")
+    for x in (1.0, 2.0):  # at first the target is missing
+        save(tfd.Normal(x, 1.0), link)
+        assert link.is_symlink() and float(load(target).loc) == x
+    assert [p.name for p in target.parent.iterdir()] == ["dist"]
+
+
 def test_nothing_is_left_where_the_file_cannot_be_written(tmp_path):
     (tmp_path / "dist" / "inner").mkdir(parents=True)
     with pytest.raises(OSError, match="dist"):
