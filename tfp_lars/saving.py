@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -89,11 +90,14 @@ def load(path: str | os.PathLike) -> tfd.Distribution:
 
     Returns:
       dist: The distribution, with new variables.
+
+    Raises:
+      ValueError: The file was not written by `save`, is damaged, or cannot be rebuilt.
     """
     header, arrays = _read(pathlib.Path(path))
     try:
         return _description.Rebuilder(arrays)(header["distribution"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # constructors raise many kinds for impossible values
         raise ValueError(
             f"The distribution in {os.fspath(path)!r} cannot be rebuilt: {error} If it has "
             "networks of your own classes, import these first. If not, the file was changed, or "
@@ -103,18 +107,42 @@ def load(path: str | os.PathLike) -> tfd.Distribution:
 
 def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     not_ours = f"{str(path)!r} is not a distribution that `tfp_lars.save` has written"
-    try:
-        with zipfile.ZipFile(path) as archive:
+
+    @contextlib.contextmanager
+    def damage_reported():
+        try:
+            yield
+        except Exception as error:  # zipfile, its decompressors, JSON and NumPy raise many kinds
+            raise ValueError(
+                f"{not_ours}, or it is damaged: {str(error) or repr(error)}"
+            ) from error
+
+    with open(path, "rb") as file:
+        with damage_reported():
+            archive = zipfile.ZipFile(file)
             header = json.loads(archive.read(_CONFIG))
-            if not isinstance(header, dict) or header.get("format") != _FORMAT:
-                raise ValueError(f"{not_ours}.")
-            if header["version"] > _VERSION:
-                raise ValueError(
-                    f"{str(path)!r} has version {header['version']} of the file format; this "
-                    f"version of tfp_lars reads up to {_VERSION}. Upgrade tfp_lars."
-                )
-            content = io.BytesIO(archive.read(_ARRAYS))  # checks all of it
-            with np.load(content, allow_pickle=False) as stored:
-                return header, {name: stored[name] for name in stored.files}
-    except (zipfile.BadZipFile, KeyError, EOFError, json.JSONDecodeError) as error:
-        raise ValueError(f"{not_ours}, or it is damaged: {error}") from error
+        if not isinstance(header, dict) or header.get("format") != _FORMAT:
+            raise ValueError(f"{not_ours}.")
+        if not isinstance(header.get("version"), int):
+            raise ValueError(f"{not_ours}, or it is damaged: its version is not an integer.")
+        if header["version"] > _VERSION:
+            raise ValueError(
+                f"{str(path)!r} has version {header['version']} of the file format; this "
+                f"version of tfp_lars reads up to {_VERSION}. Upgrade tfp_lars."
+            )
+        with damage_reported():
+            return header, _arrays(archive.read(_ARRAYS))  # checks all of it
+
+
+def _arrays(content: bytes) -> dict[str, np.ndarray]:
+    """Returns the arrays of an `.npz` file.
+
+    `np.load` advises to enable pickles if the file is damaged.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {
+            name.removesuffix(".npy"): np.lib.format.read_array(
+                archive.open(name), allow_pickle=False
+            )
+            for name in archive.namelist()
+        }

@@ -384,8 +384,130 @@ def test_pickled_arrays_are_refused(saved, trap):
 
     assert b"open" in pickle.dumps(Pickled("path"))
     rewrite(saved, change)
-    with pytest.raises(ValueError, match="allow_pickle=False"):
+    with pytest.raises(ValueError, match="damaged: Object arrays cannot be loaded"):
         load(saved)
+
+
+# Damaged files and impossible values.
+
+
+def with_text(text):
+    def edit(content):
+        content["distribution.json"] = text
+
+    return edit
+
+
+def with_header(**changes):
+    def edit(content):
+        header = {**json.loads(content["distribution.json"]), **changes}
+        content["distribution.json"] = json.dumps(header).encode()
+
+    return edit
+
+
+def with_array(data):
+    """Replaces the first array by these bytes."""
+
+    def edit(content):
+        stored = io.BytesIO()
+        with (
+            zipfile.ZipFile(io.BytesIO(content["arrays.npz"])) as old,
+            zipfile.ZipFile(stored, "w") as new,
+        ):
+            for i, name in enumerate(old.namelist()):
+                new.writestr(name, old.read(name) if i else data)
+        content["arrays.npz"] = stored.getvalue()
+
+    return edit
+
+
+def header_of_array(*shape):
+    stored = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stored, header)
+    return stored.getvalue()
+
+
+NOT_A_DISTRIBUTION = "is not a distribution that `tfp_lars.save` has written"
+DEEP = b'{"format": "tfp_lars distribution", "version": 1, "distribution": '
+NEGATIVE_SCALE = {
+    "kind": "tfd",
+    "name": "Normal",
+    "parameters": {"loc": 0.0, "scale": -1.0, "validate_args": True},
+    "path": "dist.proposal",
+}
+DAMAGED = {
+    "deep JSON": (with_text(DEEP + 10**5 * b"[" + 10**5 * b"]" + b"}"), NOT_A_DISTRIBUTION),
+    "not UTF-8": (with_text(b'{"\xe9": 1}'), NOT_A_DISTRIBUTION),
+    "version as text": (with_header(version="2"), NOT_A_DISTRIBUTION),
+    "version null": (with_header(version=None), NOT_A_DISTRIBUTION),
+    "arrays of another format": (
+        lambda content: content.update({"arrays.npz": b"abc"}),
+        NOT_A_DISTRIBUTION,
+    ),
+    "array of another format": (with_array(b"abcdefghijkl"), NOT_A_DISTRIBUTION),
+    "array that is too short": (with_array(header_of_array(5) + b"1234"), NOT_A_DISTRIBUTION),
+    # More than any process can address.
+    "array of 4e14 bytes": (with_array(header_of_array(10**14) + b"1234"), NOT_A_DISTRIBUTION),
+    "negative scale": (
+        with_parameters(lambda parameters: parameters.update(proposal=NEGATIVE_SCALE)),
+        "cannot be rebuilt",
+    ),
+    "network of 8e15 bytes": (
+        with_parameters(
+            lambda parameters: parameters["accept_fn"]["config"]["config"].update(
+                hidden_units=[10**15]
+            )
+        ),
+        "cannot be rebuilt",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Model 'acceptance_network")  # Keras cannot build it
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_file_is_one_kind_of_error(name, saved):
+    change, message = DAMAGED[name]
+    rewrite(saved, change)
+    with pytest.raises(ValueError, match=message) as caught:
+        load(saved)
+    assert str(saved) in str(caught.value) and "allow_pickle" not in str(caught.value)
+
+
+def with_damaged_stream(path):
+    """Compresses the file again and changes some bytes of the first member."""
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    data = bytearray(path.read_bytes())
+    data[60:80] = 20 * b"\xff"
+    return data
+
+
+def with_moved_directory(path):
+    """The first member would start before the file does."""
+    data = bytearray(path.read_bytes())
+    field = slice(data.rindex(b"PK\5\6") + 16, data.rindex(b"PK\5\6") + 20)
+    data[field] = (int.from_bytes(data[field], "little") + 1000).to_bytes(4, "little")
+    return data
+
+
+def with_encryption(path):
+    """Only the flags of the last member in the directory."""
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"PK\1\2") + 8] |= 1
+    return data
+
+
+@pytest.mark.parametrize("damage", [with_damaged_stream, with_moved_directory, with_encryption])
+def test_damaged_archive_is_the_same_kind_of_error(damage, saved):
+    saved.write_bytes(damage(saved))
+    with pytest.raises(ValueError, match=NOT_A_DISTRIBUTION) as caught:
+        load(saved)
+    assert str(saved) in str(caught.value)
 
 
 # Keras models.
