@@ -73,7 +73,7 @@ def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys, monkeypatch
     out = capsys.readouterr().out
     assert f"{STANDARD.name}: finished" in out
     assert f"{POST_HOC.name}: not run, about 60 s, 500 ms a step" in out
-    assert "3 runs, about 2.0 min one after the other. Times" in out
+    assert "3 runs, about 2.0 min one after the other. The estimates" in out
     assert not (tmp_path / "runs" / JOINT.name).exists()
 
 
