@@ -7,14 +7,19 @@ not what they return.
 from __future__ import annotations
 
 import contextlib
+import glob
 import io
 import json
 import pathlib
+import secrets
+import time
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from examples.common.command_line import UserError
+
+_OLD = 3600.0  # seconds; a write takes far less
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
@@ -31,11 +36,14 @@ def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
     Args:
       contents: Content by path. All paths are in the same directory.
     """
-    drafts = {path: path.with_name(path.name + ".draft") for path in contents}
+    # No two processes have the same draft.
+    number = secrets.token_hex(8)
+    drafts = {path: path.with_name(f"{path.name}.{number}.draft") for path in contents}
+    for path in contents:
+        _delete_old_drafts(path)
     try:
         for path, draft in drafts.items():
-            draft.unlink(missing_ok=True)  # not overwritten, because it may be a link
-            with draft.open("xb") as file:
+            with draft.open("xb") as file:  # follows no link
                 file.write(contents[path])
         if len(drafts) > 1:
             list(drafts)[-1].unlink(missing_ok=True)
@@ -44,6 +52,14 @@ def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
     finally:
         for draft in drafts.values():
             draft.unlink(missing_ok=True)
+
+
+def _delete_old_drafts(path: pathlib.Path) -> None:
+    """Deletes what killed processes left behind. Younger drafts may be those of a living one."""
+    for draft in path.parent.glob(f"{glob.escape(path.name)}.*draft"):
+        with contextlib.suppress(FileNotFoundError):  # another process may delete it first
+            if time.time() - draft.lstat().st_mtime > _OLD:
+                draft.unlink()
 
 
 def write_json(path: pathlib.Path, content: Mapping) -> None:

@@ -287,6 +287,45 @@ def test_interrupted_replacement_of_results_does_not_mix_them(tmp_path, monkeypa
     assert paths[2].read_bytes() == b"new"
 
 
+WRITES = """
+import pathlib, sys
+from examples.common import files
+path = pathlib.Path(sys.argv[1])
+for _ in range(300):
+    files.write(path, 200_000 * sys.argv[2].encode())
+"""
+
+
+def test_two_processes_write_the_same_file(tmp_path):
+    """Two commands may render the same tables. The last one wins."""
+    path = tmp_path / "results.md"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITES, str(path), letter], cwd=ROOT, stderr=subprocess.PIPE
+        )
+        for letter in "ab"
+    ]
+    errors = [writer.communicate()[1] for writer in writers]
+    assert errors == [b"", b""]
+    content = path.read_bytes()
+    assert len(content) == 200_000 and len(set(content)) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_drafts_of_killed_processes_are_deleted_but_not_those_of_living_ones(tmp_path):
+    path = tmp_path / "results [1].md"
+    old, young, other = (
+        tmp_path / name
+        for name in ("results [1].md.1a.draft", "results [1].md.2b.draft", "results 1.md.3c.draft")
+    )
+    for draft in (old, young, other):
+        draft.touch()
+    for draft in (old, other):
+        os.utime(draft, (0, 0))
+    files.write(path, b"x")
+    assert set(tmp_path.iterdir()) == {path, young, other}
+
+
 def test_full_disk_in_the_other_commands(tmp_path, monkeypatch, capsys):
     """The 2-D study, the store, the tables, and the failure of a run that the runner records."""
     monkeypatch.setattr(toy_2d, "_fit_all", lambda *args: {})

@@ -167,12 +167,16 @@ def test_a_run_may_be_a_link_as_a_whole(tmp_path):
     assert (tmp_path / "disk" / "config.json").exists()
 
 
-def test_writing_replaces_a_link_and_not_what_it_leads_to(tmp_path):
-    """Also for the drafts and the lock, whose names are known beforehand."""
+def test_writing_replaces_a_link_and_not_what_it_leads_to(tmp_path, monkeypatch):
+    """Also for a draft, even if its random name is guessed, and for the lock."""
     outside = tmp_path / "outside"
     outside.write_text("mine")
-    for name in ("metrics.json", "metrics.json.draft", "lock"):
+    for name in ("metrics.json", "metrics.json.guessed.draft", "lock"):
         (tmp_path / name).symlink_to(outside)
+    with monkeypatch.context() as patch:
+        patch.setattr("secrets.token_hex", lambda size: "guessed")
+        with pytest.raises(FileExistsError):
+            files.write_json(tmp_path / "metrics.json", {})
     files.write_json(tmp_path / "metrics.json", {})
     assert not (tmp_path / "metrics.json").is_symlink()
     with pytest.raises(OSError, match="symbolic links"):
