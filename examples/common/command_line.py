@@ -75,9 +75,17 @@ def units(text: str) -> tuple[int, ...]:
     return tuple(positive(part) for part in text.split("-"))
 
 
+MOST_T = 2**31 - 1  # what the library takes
+
+
 def truncation(text: str) -> int | None:
-    """Parses an integer of at least 1, or `inf`, for which it returns `None`."""
-    return None if text in ("inf", "None") else positive(text)
+    """Parses an integer from 1 to `MOST_T`, or `inf`, for which it returns `None`."""
+    if text in ("inf", "None"):
+        return None
+    value = positive(text)
+    if value > MOST_T:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_T}, or inf, got {text}")
+    return value
 
 
 def as_typed(module: str, arguments: Sequence[str] | None) -> str:

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Mapping
 
 from examples.common import revision, schema
-from examples.common.command_line import UserError
+from examples.common.command_line import MOST_T, UserError
 from examples.vae.datasets import DATASETS
 from examples.vae.priors import PRIORS
 
@@ -73,6 +73,8 @@ class PriorConfig:
     def __post_init__(self):
         if not 0.0 <= self.decay < 1.0:
             raise UserError(f"--decay must be at least 0 and below 1, got {self.decay}.")
+        if self.T is not None and self.T > MOST_T:
+            raise UserError(f"--T must be at most {MOST_T}, or inf, got {self.T}.")
 
 
 @dataclasses.dataclass(frozen=True)

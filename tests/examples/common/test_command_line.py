@@ -87,6 +87,7 @@ def test_defaults_that_a_configuration_has_are_shown_as_one_would_type_them():
         ),
         (["examples.vae.evaluate", "nowhere"], "nowhere holds no run"),
         (["examples.toy_2d", "--out", "x", "--T", "0"], "--T: must be at least 1, got 0"),
+        (["examples.toy_2d", "--out", "x", "--T", "2147483648"], "--T: must be at most 2147483647"),
         (["examples.paper", "table10", "--preset", "smoke", "--out", "x"], "unknown table"),
         (["examples.paper.figures", "ranked", "--run", "x", "--out", "x"], "must end in .png"),
         (["examples.paper.store", "add", "nowhere"], "nowhere holds no runs"),

@@ -114,6 +114,7 @@ def test_one_evaluation_covers_another_if_it_is_as_full_in_all_respects(one, oth
         (lambda: Config("mnist", seed=2**32), "--seed must be .* below 2.32, got 4294967296"),
         (lambda: PriorConfig(decay=1.0), "--decay must be at least 0 and below 1, got 1.0"),
         (lambda: PriorConfig(decay=-0.1), "--decay must be .*got -0.1"),
+        (lambda: PriorConfig(T=2**31), "--T must be at most 2147483647, or inf, got 2147483648"),
         (lambda: PriorConfig(decay=math.nan), "--decay must be .*got nan"),
         (lambda: Evaluation(test_images=1), "--test-images must be at least 2.*got 1"),
     ],

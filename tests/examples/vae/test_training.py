@@ -177,6 +177,7 @@ def fails(capsys, *arguments):
         (["--dataset", "mnist5k", "--prior", "flat"], "invalid choice: 'flat'"),
         (["--dataset", "mnist5k", "--steps", "0"], "must be at least 1, got 0"),
         (["--dataset", "mnist5k", "--T", "0"], "must be at least 1, got 0"),
+        (["--dataset", "mnist5k", "--T", "3000000000"], "be at most 2147483647, or inf, got 3000"),
     ],
 )
 def test_unknown_names_and_numbers_are_explained(capsys, tmp_path, arguments, message):
