@@ -22,6 +22,8 @@ FAILED = "failed"
 NOT_RUN = "not run"
 REFUSED = "refused"  # the directory belongs to another run
 
+LAST, BEST = "checkpoints", "best"  # folders of checkpoints: the last, the best by validation NLL
+
 
 # Types of the entries of `metrics.json` that are read.
 _METRICS = {
@@ -157,7 +159,7 @@ class RunDirectory:
 
     def last_step(self) -> int | None:
         """Returns the step of the last checkpoint; `None` if there is none."""
-        return max(saved_steps(self.path / "checkpoints"), default=None)
+        return max(saved_steps(self.path / LAST), default=None)
 
     def is_trained(self, config: Config) -> bool:
         """Returns whether the training of a configuration has ended here."""
@@ -169,6 +171,20 @@ class RunDirectory:
         return config.stops_early and stopping_rule.has_stopped(
             stopping_rule.read(self.validation_file)
         )
+
+    def is_of_final_weights(self, metrics: Mapping, config: Config) -> bool:
+        """Returns whether metrics describe the end of the training, not an earlier step.
+
+        Args:
+          metrics: Content of `metrics.json`.
+          config: Configuration of the run.
+        """
+        if not config.stops_early:
+            return metrics["steps"] == config.steps
+        best = max(saved_steps(self.path / BEST), default=None)
+        if best is None:  # the checkpoints were deleted after the evaluation
+            return True
+        return metrics["steps"] == best and self._is_trained(config)
 
     def check_links(self) -> None:
         """Checks that no path in the directory leads out of it.
@@ -213,11 +229,14 @@ class RunDirectory:
             return self._unfinished(config)
         different = _different(
             {**wanted, "images": found.get("images")},
-            {**metrics.get("config", {}), **metrics},
+            # Not `metrics["steps"]`, the step of the weights, which early stopping makes smaller.
+            {**metrics["config"], "images": metrics["images"]},
         )
         if different:
             text = f"{self.path.name} has metrics of another configuration ({different})"
             return State(REFUSED, text)
+        if not self.is_of_final_weights(metrics, config):
+            return self._unfinished(config)
         if not evaluation_of(metrics).covers(config.evaluation):
             text = f"evaluated with {evaluation_of(metrics)}, wanted {config.evaluation}"
             return State(TO_EVALUATE, text)
@@ -227,9 +246,15 @@ class RunDirectory:
         step = self.last_step()
         if step is None:
             return State(NOT_RUN, "interrupted before the first checkpoint")
-        done = step >= config.steps
+        done = self._is_trained(config)
         reason = "trained, not evaluated" if done else f"interrupted at step {step:,}"
         return State(INTERRUPTED, reason)
+
+    def _is_trained(self, config):
+        try:
+            return self.is_trained(config)
+        except UserError:  # the validation NLLs cannot be read; training says so
+            return False
 
 
 def saved_steps(directory: pathlib.Path) -> list[int]:
