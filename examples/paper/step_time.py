@@ -51,7 +51,7 @@ def seconds(costs: Costs, config: Config, steps_done: int = 0) -> float:
         command_line.import_tensorflow()
         from examples.vae import early_stopping as early
 
-        looks = steps // max(config.checkpoint_every, config.steps // early.NUM_EVALUATIONS)
+        looks = steps // early.interval(config)
         draws += looks * early.num_images(config, dataset.num_validation) * early.IWAE_SAMPLES
         proposals += looks * early.Z_SAMPLES
     return (

@@ -15,9 +15,7 @@ from examples.common.command_line import UserError
 from examples.common.variables import tf_variable
 from examples.vae import models
 from examples.vae.config import Config
-from examples.vae.run_directory import RunDirectory, saved_steps
-
-LAST, BEST = "checkpoints", "best"
+from examples.vae.run_directory import BEST, LAST, RunDirectory, saved_steps
 
 
 def manager(
@@ -75,7 +73,7 @@ def restore(checkpoints: tf.train.CheckpointManager) -> bool:
     if problem is not None:
         remedy = "delete the directory, or name another."
         if len(steps) > 1:
-            remedy = "run its training command again, which resumes from an earlier checkpoint."
+            remedy = "run its training command again, which uses an earlier checkpoint."
         raise UserError(f"{problem}: {remedy}")
     return bool(steps)
 
@@ -95,17 +93,43 @@ def resume(checkpoints: tf.train.CheckpointManager) -> bool:
         shutil.rmtree(path, ignore_errors=True)
     for path in pathlib.Path(checkpoints.directory).glob("checkpoint.tmp*"):
         path.unlink(missing_ok=True)
+    return _newest_undamaged(checkpoints, "resuming from") is not None
+
+
+def restore_undamaged(checkpoints: tf.train.CheckpointManager) -> bool:
+    """Restores the last checkpoint that is not damaged. Warns of each damaged one and deletes it.
+
+    Then `restore` finds the same weights later. The caller must hold the lock of the run.
+
+    Returns:
+      found: `False` if there are no checkpoints.
+
+    Raises:
+      UserError: All checkpoints are damaged.
+    """
+    directory = pathlib.Path(checkpoints.directory)
+    used = _newest_undamaged(checkpoints, "using the weights of")
+    for step in _newest_first(checkpoints):
+        if used is not None and step > used:
+            # The index first: files without one are no checkpoint.
+            for path in (directory / f"ckpt-{step}.index", *directory.glob(f"ckpt-{step}.data-*")):
+                path.unlink(missing_ok=True)
+    return used is not None
+
+
+def _newest_undamaged(checkpoints: tf.train.CheckpointManager, consequence: str) -> int | None:
+    """Restores the last checkpoint that is not damaged, and returns its step."""
     problems = []
     for step in _newest_first(checkpoints):
         problem = _try(checkpoints, step)
         if problem is None:
             for line in problems:
-                print(f"warning: {line}: resuming from step {step}.", file=sys.stderr, flush=True)
-            return True
+                print(f"warning: {line}: {consequence} step {step}.", file=sys.stderr, flush=True)
+            return step
         problems.append(problem)
     if problems:
         raise UserError(f"{'; '.join(problems)}: delete the directory, or name another.")
-    return False
+    return None
 
 
 def _newest_first(checkpoints: tf.train.CheckpointManager) -> list[int]:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from examples.common import files
+from examples.common.command_line import UserError
 from examples.vae import checkpoints, datasets, evaluation, stopping_rule
 from examples.vae.config import Config
 from examples.vae.run_directory import RunDirectory
@@ -23,11 +24,18 @@ def num_images(config: Config, available: int) -> int:
     return available if config.steps >= 100_000 else min(available, max(64, config.steps // 10))
 
 
+def interval(config: Config) -> int:
+    """Returns the number of steps between two evaluations."""
+    return max(1, config.steps // NUM_EVALUATIONS)
+
+
 class BestValidation(keras.callbacks.Callback):
     """Saves the weights with the best validation NLL, and stops when it no longer improves.
 
-    The validation NLLs are stored on disk by step. A resumed training computes the same values for
-    repeated steps, so it stops at the same step as an uninterrupted one.
+    It evaluates at each multiple of `interval`, so the steps of the evaluations depend neither on
+    interruptions nor on checkpoints. Calls from Python must end at these steps. The validation NLLs
+    are stored on disk by step. A resumed training computes the same values for repeated steps, so
+    it stops at the same step as an uninterrupted one.
 
     Args:
       run: Directory of the run.
@@ -39,33 +47,42 @@ class BestValidation(keras.callbacks.Callback):
         super().__init__()
         self.run = run
         self.validation = datasets.spread(validation, num_images(config, len(validation)))
-        self.every = max(1, config.steps // NUM_EVALUATIONS)
-        self.last = 0
+        self.every = interval(config)
 
     @property
     def stopped(self) -> bool:
         """Whether the validation NLL no longer improves."""
         return stopping_rule.has_stopped(stopping_rule.read(self.run.validation_file))
 
-    def on_train_begin(self, logs=None):
-        self.last = int(self.model.optimizer.iterations)
-
-    def on_epoch_end(self, epoch, logs=None):
-        step = int(self.model.optimizer.iterations)
-        if step // self.every == self.last // self.every:
+    def on_train_batch_end(self, batch, logs=None):
+        step = self.model.num_steps
+        if step % self.every:
             return
-        self.last = step
         history = stopping_rule.read(self.run.validation_file)
         history = {k: v for k, v in history.items() if k < step}
         history[step] = evaluation.validation_nll(
             self.model, self.validation, IWAE_SAMPLES, Z_SAMPLES
         )
-        if history[step] == min(history.values()):
+        if history[step] == stopping_rule.lowest(history):
             checkpoints.manager(self.run, self.model, checkpoints.BEST).save(checkpoint_number=step)
         files.write_json(self.run.validation_file, history)
         if self.stopped:
             self.model.stop_training = True
 
     def restore_best(self, model) -> None:
-        """Restores the weights with the best validation NLL into the model."""
-        checkpoints.restore(checkpoints.manager(self.run, model, checkpoints.BEST))
+        """Restores the weights with the best validation NLL into the model.
+
+        If they are damaged, restores the weights that were the best before, with a warning. The
+        caller must hold the lock of the run.
+
+        Raises:
+          UserError: There are no such weights, or all of them are damaged.
+        """
+        if not checkpoints.restore_undamaged(
+            checkpoints.manager(self.run, model, checkpoints.BEST)
+        ):
+            raise UserError(
+                f"{self.run.path} has no weights with a best validation NLL: delete the directory, "
+                "and train again. If each NLL in validation.json is NaN, try another --seed, or a "
+                "larger --batch-size."
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Mapping
 
@@ -25,11 +26,16 @@ def read(file: pathlib.Path) -> dict[int, float]:
         raise UserError(f"{file} cannot be read ({error}): delete it.") from None
 
 
+def lowest(history: Mapping[int, float]) -> float | None:
+    """Returns the lowest validation NLL; `None` if there is none. Ignores NaN."""
+    return min((nll for nll in history.values() if not math.isnan(nll)), default=None)
+
+
 def has_stopped(history: Mapping[int, float]) -> bool:
     """Returns whether the last `PATIENCE` evaluations brought no improvement.
 
     Args:
       history: Validation NLLs by step, in the order of the evaluations.
     """
-    values = list(history.values())
-    return len(values) > PATIENCE and values.index(min(values)) < len(values) - PATIENCE
+    values, best = list(history.values()), lowest(history)
+    return (0 if best is None else values.index(best)) < len(values) - PATIENCE

@@ -84,13 +84,17 @@ class Progress(keras.callbacks.Callback):
         self.bar.update(step, list(values.items()), finalize=step >= self.bar.target)
 
 
-def steps_per_call(start: int, stop: int, checkpoint_every: int) -> tuple[int, int]:
+def steps_per_call(
+    start: int, stop: int, checkpoint_every: int, evaluate_every: int | None = None
+) -> tuple[int, int]:
     """Returns the number of steps per call from Python, and between two checkpoints.
 
     Args:
       start: First step.
       stop: Step after the last one.
       checkpoint_every: Number of steps between checkpoints that the user requested.
+      evaluate_every: Number of steps between evaluations, at multiples of which a call must end;
+        `None` if there are none.
 
     Returns:
       per_call: Divisor of the number of remaining steps, so that no call runs out of batches.
@@ -98,6 +102,8 @@ def steps_per_call(start: int, stop: int, checkpoint_every: int) -> tuple[int, i
     """
     every = min(checkpoint_every, stop)
     per_call = math.gcd(MOST_STEPS_PER_CALL, stop - start)
+    if evaluate_every is not None:
+        per_call = math.gcd(per_call, start, evaluate_every)
     if every < per_call:
         per_call = math.gcd(per_call, every)
     return per_call, every - every % per_call
@@ -154,12 +160,14 @@ def train(
     make_deterministic()
     model, manager = restored(config, run, base)
     start = model.num_steps
-    model.steps_per_execution, every = steps_per_call(start, config.steps, config.checkpoint_every)
     callbacks = [Keeper(run, manager)]
     stopper = None
     if config.stops_early:
         stopper = BestValidation(run, images.validation, config)
-        callbacks.insert(0, stopper)
+        callbacks.append(stopper)  # after the check of the loss
+    model.steps_per_execution, every = steps_per_call(
+        start, config.steps, config.checkpoint_every, stopper and stopper.every
+    )
     if progress:
         callbacks.append(Progress(start, config.steps, every))
     if start < config.steps and not (stopper and stopper.stopped):

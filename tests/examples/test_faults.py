@@ -19,7 +19,16 @@ from examples.common.command_line import UserError
 from examples.paper import runner
 from examples.paper.store import entries
 from examples.toy_2d import command as toy_2d
-from examples.vae import build, checkpoints, evaluate, evaluation, search, train, training
+from examples.vae import (
+    build,
+    checkpoints,
+    early_stopping,
+    evaluate,
+    evaluation,
+    search,
+    train,
+    training,
+)
 from examples.vae.config import Config, PriorConfig
 from examples.vae.run_directory import RunDirectory
 from tests.examples.paper.made_up import STANDARD, finish, study
@@ -92,15 +101,20 @@ class Model:
         return {float(x) for v in self.variables for x in np.ravel(v)}
 
 
-@pytest.fixture
-def two_checkpoints(tmp_path):
+def save_two(run, name):
     """Saves 1 at step 1 and 2 at step 2."""
-    run, model = RunDirectory(tmp_path / "run"), Model()
-    manager = checkpoints.manager(run, model)
+    model = Model()
+    manager = checkpoints.manager(run, model, name)
     for step in (1, 2):
         for variable in model.variables:
             variable.assign(tf.fill(variable.shape, float(step)))
         manager.save(checkpoint_number=step)
+
+
+@pytest.fixture
+def two_checkpoints(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    save_two(run, checkpoints.LAST)
     return run
 
 
@@ -122,8 +136,8 @@ DAMAGE = {
 }
 
 
-def spoil(run, name, change):
-    path = run.path / checkpoints.LAST / name
+def spoil(run, name, change, folder=checkpoints.LAST):
+    path = run.path / folder / name
     if change is None:
         path.unlink()
     else:
@@ -152,6 +166,35 @@ def test_damaged_checkpoint_is_named_and_the_previous_one_is_used(damage, two_ch
         spoil(run, name.replace("2", str(step), 1), change)
     with pytest.raises(UserError, match=r"ckpt-2 cannot .*; .*ckpt-1 cannot .*: delete the dir"):
         checkpoints.resume(checkpoints.manager(run, Model()))
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_best_checkpoint_gives_way_to_the_previous_one(damage, tmp_path, capsys):
+    """Early stopping restores it after the training, which ends even if it is repeated."""
+    run = RunDirectory(tmp_path)
+    save_two(run, checkpoints.BEST)
+    spoil(run, *DAMAGE[damage], checkpoints.BEST)
+    config = Config("static_mnist", prior=PriorConfig("standard"))
+    stopper = early_stopping.BestValidation(run, np.zeros([2, 28, 28], np.uint8), config)
+    with pytest.raises(UserError, match=r"ckpt-2 cannot be restored .*: run its training command"):
+        checkpoints.restore(checkpoints.manager(run, Model(), checkpoints.BEST))
+    model = Model()
+    stopper.restore_best(model)
+    assert model.values() == {1.0}
+    said = capsys.readouterr().err
+    assert said.startswith("warning: ") and "ckpt-2 cannot be restored" in said
+    assert said.endswith(": using the weights of step 1.\n") and said.count("\n") == 1
+    # From now on, the other commands find the same weights.
+    again = Model()
+    assert checkpoints.restore(checkpoints.manager(run, again, checkpoints.BEST))
+    assert again.values() == {1.0}
+    left = {path.name for path in (tmp_path / checkpoints.BEST).iterdir()}
+    assert not [name for name in left if name.startswith("ckpt-2")]
+    # Without another one, it is an error.
+    name, change = DAMAGE[damage]
+    spoil(run, name.replace("2", "1", 1), change, checkpoints.BEST)
+    with pytest.raises(UserError, match=r"ckpt-1 cannot .*: delete the directory"):
+        stopper.restore_best(Model())
 
 
 @pytest.mark.parametrize(
