@@ -204,6 +204,9 @@ def from_run(path: pathlib.Path) -> Entry:
     run = RunDirectory(path)
     if run.failure_file.exists() or not run.metrics_file.exists():
         raise NotAddedError("it is not finished")
+    whole = run.metrics()  # `None` if it is not valid, which the checks below explain
+    if whole is not None and not run.is_of_final_weights(whole, Config.from_json(whole["config"])):
+        raise NotAddedError("it is not finished: its metrics are those of an earlier step")
     metrics, config = files.read_json(run.metrics_file), files.read_json(run.config_file)
     # The digest of the images stands beside the configuration in `metrics.json`.
     if not isinstance(metrics.get("config"), dict):

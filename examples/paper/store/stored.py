@@ -64,11 +64,12 @@ class Store:
 
         Raises:
           NotAddedError: The run is not finished, or its budget is too small.
-          UserError: The run is refused: its files do not match each other, or the store has a
-            different run of this name.
+          UserError: The run is refused: its files do not match each other, its settings are not
+            those of the tables, or the store has a different run of this name.
         """
         entry = entries.from_run(path)
         _check_budget(entry)
+        check_settings(entry)
         stored = self.entries.get(entry.name)
         if stored is None:
             entries.write(entry, self.directory)
@@ -149,14 +150,37 @@ def _check_budget(entry: Entry) -> None:
     Runs of the list of experiments with a number of steps of their own may be shorter.
     """
     config = entry.config
-    parts = (*TABLES.values(), *MORE_TABLES.values(), *FIGURES.values())
-    steps = {run.steps for part in parts for run in part.runs if run.config.name == config.name}
+    steps = {run.steps for run in _listed(config.name)}
     least = _LEAST.of(Run(config, config.steps if config.steps in steps else None))
     if config.steps < least.steps or not config.evaluation.covers(least.evaluation):
         raise NotAddedError(
             f"{config.steps:,} steps, evaluated on {config.evaluation}, are less than the preset "
             f"{_LEAST.name} has"
         )
+
+
+def check_settings(entry: Entry) -> None:
+    """Checks that a run has the settings of the tables' run of its name, if there is one.
+
+    The name does not show all settings. With others, the run would take the place of that run.
+
+    Raises:
+      UserError: It has other settings.
+    """
+    config = entry.config
+    wanted = (_LEAST.of(run.at(config.seed)) for run in _listed(config.name))
+    different = [_different(dataclasses.replace(c, steps=config.steps), entry) for c in wanted]
+    if different and all(different):
+        raise UserError(
+            f"it has other settings than the run {config.name} of the tables ({different[0]}): "
+            "train it with theirs"
+        )
+
+
+def _listed(name: str) -> list[Run]:
+    """Returns the runs of the tables and figures whose configuration has a name."""
+    parts = (*TABLES.values(), *MORE_TABLES.values(), *FIGURES.values())
+    return [run for part in parts for run in part.runs if run.config.name == name]
 
 
 def _different(wanted: Config, stored: Entry) -> str:

@@ -19,7 +19,7 @@ from examples.paper.experiments import FIGURES, TABLES
 from examples.paper.more_tables import MORE_TABLES
 from examples.paper.presets import PRESETS
 from examples.paper.results import Results
-from examples.paper.store import command, entries, page
+from examples.paper.store import command, entries, page, stored
 from examples.paper.store.stored import Store, StoredResults
 from examples.paper.study import Study
 from examples.vae import run_directory
@@ -174,9 +174,57 @@ def test_listed_runs_may_be_shorter_than_the_preset(tmp_path, root, capsys):
 
 
 @pytest.mark.parametrize(
+    ("preset", "setting"),
+    [
+        (dataclasses.replace(LAPTOP, batch_size=64), "batch_size=64 there, 128 here"),
+        (dataclasses.replace(LAPTOP, S=512), "'num_samples': 512"),
+    ],
+)
+def test_run_with_other_settings_does_not_take_the_place_of_a_run_of_the_tables(
+    root, tmp_path, preset, setting, capsys
+):
+    """The name does not show these settings."""
+    other = laptop(tmp_path / "other", preset)
+    finish(other, LARS, z=0.015, log_z_stderr=0.01)
+    with pytest.raises(UserError, match="1 of the runs and figures are refused"):
+        command.main(["--root", str(root), "add", str(other.out)])
+    said = capsys.readouterr().err
+    assert "refused, it has other settings than the run mnist-vae-lars of the tables" in said
+    assert setting in said
+    assert not Store(root / "results").entries
+    # More steps, another seed, and names that no table has are accepted.
+    made = laptop(tmp_path / "out", dataclasses.replace(LAPTOP, steps=60_000))
+    finish(made, LARS.at(5), z=0.015, log_z_stderr=0.01)
+    finish(made, experiments.run("mnist", "lars", latents=7), z=0.015, log_z_stderr=0.01)
+    command.main(["--root", str(root), "add", str(made.out)])
+    assert len(Store(root / "results").entries) == 2
+
+
+def test_stored_runs_have_the_settings_of_the_tables(tmp_path):
+    """`add` accepts all of them, if their names were free."""
+    store = Store(ROOT / "results")
+    table_names = {run.config.name for table in TABLES.values() for run in table.runs}
+    assert table_names & {entry.config.name for entry in store.entries.values()}
+    for entry in store.entries.values():
+        stored.check_settings(entry)
+
+
+def test_early_stopped_runs_are_added_and_shown(root, tmp_path):
+    """Their weights are those of an earlier step than the last one."""
+    made = laptop(tmp_path / "out")
+    static = experiments.run("static_mnist", "standard")
+    finish(made, static, steps=12_000)
+    assert made.state(static).kind == run_directory.FINISHED
+    command.main(["--root", str(root), "add", str(made.out)])
+    state = StoredResults(Store(root / "results"), LAPTOP).state(static)
+    assert state.kind == run_directory.FINISHED and state.metrics["steps"] == 12_000
+
+
+@pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (lambda path: (path / "metrics.json").unlink(), "it is not finished"),
+        (lambda path: change(path / "metrics.json", steps=9_000), "those of an earlier step"),
         (lambda path: (path / "failure.json").write_text("{}"), "it is not finished"),
         (lambda path: change(path / "metrics.json", iwae_samples=999), "are less than the preset"),
     ],
@@ -250,16 +298,21 @@ def test_inconsistent_run_is_refused_and_the_others_are_added(root, made, spoil,
     assert len(Store(root / "results").entries) == 2
 
 
-def test_run_of_another_configuration_under_the_same_name_is_refused(store, root, tmp_path, capsys):
+def test_run_of_another_configuration_under_the_same_name_is_refused(root, made, tmp_path, capsys):
+    """Of a name that no table has. Others are compared with the tables first."""
+    store, small = root / "results", experiments.run("mnist", "lars", latents=7)
+    finish(made, small, nlls=images(), z=0.015, log_z_stderr=0.01)
+    command.main(["--root", str(root), "add", str(made.out)])
     other = laptop(tmp_path / "other", dataclasses.replace(LAPTOP, batch_size=64))
-    finish(other, LARS, nlls=images(), z=0.015, log_z_stderr=0.01)
-    finish(other, LARS.at(1), nlls=images(), z=0.015, log_z_stderr=0.01)
+    finish(other, small, nlls=images(), z=0.015, log_z_stderr=0.01)
+    finish(other, small.at(1), nlls=images(), z=0.015, log_z_stderr=0.01)
     before = content(store)
     with pytest.raises(UserError, match="1 of the runs and figures are refused"):
         command.main(["--root", str(root), "add", str(other.out)])
     err = capsys.readouterr().err
-    assert "the store has a different mnist-vae-lars-30000-s0 (batch_size=128 there, 64 here" in err
-    assert "delete mnist-vae-lars-30000-s0.json and mnist-vae-lars-30000-s0.npz" in err
+    name = "mnist-vae-lars-d7-30000-s0"
+    assert f"the store has a different {name} (batch_size=128 there, 64 here" in err
+    assert f"delete {name}.json and {name}.npz" in err
     after = content(store)
     assert before.items() <= after.items() and len(after) == len(before) + 2  # seed 1
 
