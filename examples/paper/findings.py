@@ -24,7 +24,7 @@ class Check(Protocol):
     def labels(self) -> Sequence[str]: ...
 
     def decide(self, runs: Sequence[Run], results: Results) -> tuple[bool | None, str]:
-        """Returns `True`, `False` or `None` (within two standard errors), and the numbers."""
+        """Returns `True`, `False` or `None` (not significant), and the numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Lower:
         text = f"{self.low} is {size} {which} than {self.high}"
         if self.metric != "nll":
             text = f"{metric.heading} of {text}"
-        if not abs(difference.value) > 2 * difference.stderr:  # also if the error is unknown
+        if not difference.is_significant:
             return None, text
         return difference.value > 0, text
 
@@ -155,7 +155,7 @@ class Finding:
         if failed:
             answer = f"**Does not hold** in {len(failed)} of {total}: {'; '.join(failed)}"
         elif undecided:
-            answer = f"Not decided, within two standard errors: {'; '.join(undecided)}"
+            answer = f"Not decided, within the error: {'; '.join(undecided)}"
         elif missing and held:
             answer = f"**Holds** in {held} of {total}, missing {_grouped(missing)}"
         elif missing:

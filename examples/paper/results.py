@@ -16,10 +16,53 @@ from examples.vae.run_directory import State
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A number and its standard error (0 if it is exact)."""
+    """A number and its standard error.
+
+    Attributes:
+      value: The number.
+      stderr: Its standard error; 0 if the number is exact.
+      dof: Degrees of freedom of the standard error. Infinite if it is over many test images.
+    """
 
     value: float
     stderr: float
+    dof: float = math.inf
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the number differs from 0 by more than its error, at the level of `LEVEL`.
+
+        `False` if the error is unknown.
+        """
+        if self.dof == math.inf or self.stderr == 0.0:
+            return abs(self.value) > 2.0 * self.stderr
+        return student_t_tails(self.value / self.stderr, max(int(self.dof), 1)) < LEVEL
+
+
+LEVEL = math.erfc(math.sqrt(2.0))  # probability of an error beyond two standard errors, 4.6 %
+
+
+def student_t_tails(t: float, dof: int) -> float:
+    """Returns the probability that a number of Student's t distribution is beyond -t and t.
+
+    For an integer number of degrees of freedom, Abramowitz and Stegun have a finite sum in the
+    angle `atan(t / sqrt(dof))` (26.7.3 and 26.7.4).
+
+    Args:
+      t: A real number.
+      dof: Degrees of freedom, at least 1.
+    """
+    angle = math.atan(abs(t) / math.sqrt(dof))
+    odd = dof % 2
+    term = math.cos(angle) if odd else 1.0
+    terms = []
+    for k in range(1 + odd, dof, 2):
+        terms.append(term)
+        term *= math.cos(angle) ** 2 * k / (k + 1)
+    inside = math.sin(angle) * math.fsum(terms)
+    if odd:
+        inside = (inside + angle) * 2.0 / math.pi
+    return 1.0 - inside
 
 
 def number(value: float | None, digits: int | None, sign: str = "") -> str:
@@ -151,7 +194,7 @@ class Results:
         a, b = self.estimate(one, metric), self.estimate(other, metric)
         if a is None or b is None:
             return None
-        return Estimate(a.value - b.value, math.hypot(a.stderr, b.stderr))
+        return _difference_of_independent(a, b)
 
     def _paired(self, one, other, metric, a, b):
         """Returns `a - b`, the numbers of two finished runs, with its error over images."""
@@ -179,4 +222,12 @@ def mean_over_seeds(estimates: Sequence[Estimate]) -> Estimate | None:
     if len(estimates) < 2:
         return estimates[0] if estimates else None
     values = np.array([estimate.value for estimate in estimates])
-    return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+    stderr = float(values.std(ddof=1) / math.sqrt(len(values)))
+    return Estimate(float(values.mean()), stderr, dof=len(values) - 1)
+
+
+def _difference_of_independent(a: Estimate, b: Estimate) -> Estimate:
+    """Returns `a - b`, with the degrees of freedom of Welch and Satterthwaite."""
+    stderr = math.hypot(a.stderr, b.stderr)
+    weight = a.stderr**4 / a.dof + b.stderr**4 / b.dof
+    return Estimate(a.value - b.value, stderr, stderr**4 / weight if weight > 0.0 else math.inf)
