@@ -11,6 +11,8 @@ without a distribution around it. The first lines compare both.
 
 import argparse
 import gc
+import math
+import mmap
 import pathlib
 import sys
 
@@ -40,7 +42,7 @@ def resident_megabytes():
     file = pathlib.Path("/proc/self/statm")
     if not file.exists():
         return float("nan")
-    return int(file.read_text().split()[1]) * 4096 / 1e6
+    return int(file.read_text().split()[1]) * mmap.PAGESIZE / 1e6
 
 
 def distributions():
@@ -129,6 +131,10 @@ def main(arguments=None):
         "--distributions", type=int, default=10**3, help="distributions to make (0: none)"
     )
     options = parser.parse_args(arguments)
+    if math.isnan(resident_megabytes()):
+        raise command_line.UserError(
+            "there is no /proc/self/statm, so the memory cannot be measured: run this on Linux."
+        )
     failed = False
     for name, step in COMPARISONS.items() if options.distributions else ():
         _, megabytes = watch(NUM_COMPARED, step)

@@ -2,8 +2,8 @@
 
 Run n passes `--vary-seed n` to pytest, and the same seed to Hypothesis. The first run that fails
 ends the command with exit code 1 and its output. The runs that passed are written to a file, so
-that the same command resumes after Ctrl-C, SIGTERM or SIGKILL. Arguments that this command does not
-know are passed to pytest.
+that the same command resumes after Ctrl-C, SIGTERM or SIGKILL. It starts again if any file of the
+clone has changed. Arguments that this command does not know are passed to pytest.
 """
 
 import argparse
@@ -11,17 +11,10 @@ import pathlib
 import subprocess
 import sys
 
-from examples.common import command_line, files, revision
+from examples.common import command_line, files
+from tests import resuming
 
 ROOT = pathlib.Path(__file__).parents[1]
-
-
-def earlier_results(path, identity):
-    """Returns the last line of each run that passed with the same code and arguments, by seed."""
-    if not path.exists():
-        return {}
-    found = files.read_json(path)
-    return found["passed"] if found.get("identity") == identity else {}
 
 
 def run(seed, arguments):
@@ -36,7 +29,7 @@ def run(seed, arguments):
 def main(arguments=None):
     """Runs the tests until all runs have passed or one fails. Exits with 1 if one fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.repeat", description=__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="number of runs")
+    parser.add_argument("--runs", type=command_line.positive, default=20, help="number of runs")
     parser.add_argument(
         "--first", type=int, default=1, help="seed of the first run; the others follow it"
     )
@@ -44,8 +37,8 @@ def main(arguments=None):
         "--out", type=pathlib.Path, default=pathlib.Path("out/repeat.json"), help="file of results"
     )
     options, rest = parser.parse_known_args(arguments)
-    identity = {"revision": revision.revision(), "arguments": rest}
-    passed = earlier_results(options.out, identity)
+    identity = {"code": resuming.code(options.out), "arguments": rest}
+    passed = resuming.earlier_results(options.out, identity, "passed")  # last line, by seed
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for seed in range(options.first, options.first + options.runs):
         if str(seed) in passed:

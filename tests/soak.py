@@ -4,17 +4,19 @@ The laws are random tables of states and 1-D densities, each with random accepta
 several truncations. Both the draws and their numbers of attempts are compared, by chi-square tests.
 The exit code is 1 if a p-value is below the false-alarm rate over the number of tests. The result
 of each configuration is written to a file, so that the same command resumes after Ctrl-C, SIGTERM
-or SIGKILL.
+or SIGKILL. It starts again if any file of the clone has changed.
 """
 
 import argparse
+import math
 import pathlib
 import sys
 
 import keras
 import numpy as np
 
-from examples.common import command_line, files, revision
+from examples.common import command_line, files
+from tests import resuming
 from tests.bounds import FALSE_ALARM_RATE, chi_square_p_value
 from tests.library import laws
 from tests.library.strategies import Case
@@ -72,12 +74,12 @@ def smallest_p_value(dist, law, count, num_draws, seed, on_block):
     return min(p_values), len(p_values)
 
 
-def earlier_results(path, identity):
-    """Returns the results of an earlier run with the same settings and code, by configuration."""
-    if not path.exists():
-        return {}
-    found = files.read_json(path)
-    return found["results"] if found.get("identity") == identity else {}
+def number_of_draws(text):
+    """Parses a number of at least 1, such as `1e8`."""
+    value = float(text)
+    if not 1.0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be finite and at least 1, got {text}")
+    return value
 
 
 def summary(results, each):
@@ -94,15 +96,15 @@ def summary(results, each):
 def main(arguments=None):
     """Runs the comparison. Exits with 1 if a configuration fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--draws", type=float, default=1e8, help="number of draws in all")
+    parser.add_argument("--draws", type=number_of_draws, default=1e8, help="number of draws in all")
     parser.add_argument("--seed", type=int, default=0, help="seed of the laws and the draws")
     parser.add_argument(
         "--out", type=pathlib.Path, default=pathlib.Path("out/soak.json"), help="file of results"
     )
     options = parser.parse_args(arguments)
     each = max(int(options.draws / NUM_CONFIGURATIONS / NUM_MEMBERS), 1)
-    identity = {"draws": each, "seed": options.seed, "revision": revision.revision()}
-    results = earlier_results(options.out, identity)
+    identity = {"draws": each, "seed": options.seed, "code": resuming.code(options.out)}
+    results = resuming.earlier_results(options.out, identity, "results")  # by configuration
     options.out.parent.mkdir(parents=True, exist_ok=True)
     bar = keras.utils.Progbar(
         each * NUM_CONFIGURATIONS * NUM_MEMBERS, verbose=int(sys.stderr.isatty()), unit_name="draw"

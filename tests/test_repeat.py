@@ -1,5 +1,9 @@
 """Seeds and order of the tests, and the command that repeats them."""
 
+import math
+import os
+import shutil
+import signal
 import subprocess
 import types
 
@@ -9,8 +13,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
-from examples.common import revision
-from tests import conftest, repeat
+from examples.common import command_line, files
+from examples.common.command_line import UserError
+from tests import conftest, memory, repeat, resuming, soak
 from tests.seeding import set_random_seed
 
 
@@ -116,10 +121,110 @@ def test_repetition_stops_at_a_failure_and_resumes(monkeypatch, tmp_path, capsys
     assert run()[0] == []
     # Passed runs count for other ranges of seeds.
     assert run(arguments=["--first", "3", *command])[0] == [4, 5]
-    # Other tests and other code start again.
+    # Other tests and other code start again, and so does code that cannot be identified.
     assert run(arguments=[*command[:-1], "sampler"])[0] == [1, 2, 3]
-    monkeypatch.setattr(revision, "revision", lambda: "another")
+    for code in ("another", None):
+        monkeypatch.setattr(resuming, "code", lambda out, code=code: {"changes": code})
+        assert run()[0] == [1, 2, 3]
     assert run()[0] == [1, 2, 3]
+
+
+def git(root, *arguments):
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", "-C", str(root), *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_every_change_of_the_code_has_another_identity(tmp_path):
+    """`git describe --dirty` is the same for all edits, and does not see new files."""
+    out = tmp_path / "results.json"
+    assert resuming.code(out, tmp_path)["changes"] is None  # no clone
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "a.py").write_text("1")
+    (tmp_path / ".gitignore").write_text("*.pyc")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message", "one")
+    found = [resuming.code(out, tmp_path)["changes"]]
+    for name, content in (("a.py", "2"), ("a.py", "3"), ("b.py", ""), ("b.py", "4"), ("c.py", "4")):
+        (tmp_path / name).write_text(content)
+        found.append(resuming.code(out, tmp_path)["changes"])
+    assert len(set(found)) == 6 and None not in found
+    # Ignored files and the results are no code.
+    for path in (out, tmp_path / "a.pyc"):
+        path.write_text("5")
+        assert resuming.code(out, tmp_path)["changes"] == found[-1]
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (repeat.main, ["--runs", "0"]),
+        (repeat.main, ["--runs", "-3"]),
+        (soak.main, ["--draws", "nan"]),
+        (soak.main, ["--draws", "inf"]),
+        (soak.main, ["--draws", "-1"]),
+    ],
+)
+def test_no_runs_and_no_draws_are_refused(main, arguments, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "--out", str(tmp_path / "out.json")])
+    assert f"argument {arguments[0]}: must be " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_that_cannot_be_measured_is_an_error(monkeypatch):
+    monkeypatch.setattr(memory, "resident_megabytes", lambda: float("nan"))
+    with pytest.raises(UserError, match="the memory cannot be measured"):
+        memory.main(["--calls", "0", "--distributions", "0"])
+
+
+def test_resident_memory_is_that_of_the_system():
+    resource = pytest.importorskip("resource")
+    if math.isnan(memory.resident_megabytes()):
+        pytest.skip("no /proc")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    assert 0.2 * peak < memory.resident_megabytes() < 1.01 * peak
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_the_repetition_and_the_soak_which_resume(
+    number, monkeypatch, tmp_path, capsys
+):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    out, done = tmp_path / "results.json", []
+
+    def second_is_hit(result):
+        def function(*args):
+            if len(done) == 1:
+                os.kill(os.getpid(), number)
+                raise AssertionError("the signal was ignored")
+            done.append(args)
+            return result
+
+        return function
+
+    passed = subprocess.CompletedProcess([], 0, "passed")
+    monkeypatch.setattr(repeat, "run", second_is_hit(passed))
+    monkeypatch.setattr(soak, "smallest_p_value", second_is_hit((0.5, 32)))
+    monkeypatch.setattr(soak, "configurations", lambda seed: (name * 4 for name in ("a", "b")))
+    try:
+        for module, name in ((repeat, "passed"), (soak, "results")):
+            done.clear()
+            with pytest.raises(SystemExit) as stop:
+                command_line.run(lambda module=module: module.main(["--out", str(out)]), "resumes")
+            assert stop.value.code == 128 + number
+            found = capsys.readouterr()
+            what = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[number]
+            assert found.err == f"{what}: resumes\n"
+            assert len(files.read_json(out)[name]) == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+    # The soak prints what it has.
+    assert found.out.endswith("smallest p-value 0.5, limit 3.3e-10: 0 of 1 configurations failed\n")
+    done.append("no signal")
+    monkeypatch.setattr(soak, "smallest_p_value", lambda *args: (0.25, 32))
+    soak.main(["--out", str(out)])
+    assert "0 of 2 configurations failed" in capsys.readouterr().out
 
 
 def test_seed_is_passed_to_pytest_and_hypothesis(monkeypatch):

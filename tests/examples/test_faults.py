@@ -17,6 +17,8 @@ import tensorflow as tf
 from examples.common import command_line, files, locks
 from examples.common.command_line import UserError
 from examples.paper import runner
+from examples.paper.figures import command as figures
+from examples.paper.figures import latent_2d
 from examples.paper.store import entries
 from examples.toy_2d import command as toy_2d
 from examples.vae import (
@@ -558,3 +560,8 @@ def test_signals_stop_the_other_commands(number, tmp_path, monkeypatch, capsys):
     checkpoints.manager(run, build.build(config)).save(checkpoint_number=1)
     stopped(capsys, number, evaluate.main, [str(run.path), "--quiet"])
     assert run.metrics() is None
+    monkeypatch.setattr(latent_2d, "make", hit)
+    picture = tmp_path / "figure.png"
+    arguments = ["latent_2d", "--run", str(run.path), "--out", str(picture)]
+    stopped(capsys, number, figures.main, arguments)
+    assert not picture.exists()
