@@ -51,6 +51,7 @@ class AcceptanceNetwork(keras.Model):
       activation: Activation of the hidden layers, in any form that Keras takes.
       kernel_initializer: Initializer of all kernels, in any form that Keras takes. The default is
         that of Keras and of the paper.
+      trainable: Whether to train the weights. The property `trainable` changes this later.
       **kwargs: Passed to `keras.Model`: `name`, `dtype`.
     """
 
@@ -59,6 +60,8 @@ class AcceptanceNetwork(keras.Model):
         hidden_units: Sequence[int] = (100, 100),
         activation: str | Callable = "tanh",
         kernel_initializer: str | Callable = "glorot_uniform",
+        *,
+        trainable: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -76,6 +79,8 @@ class AcceptanceNetwork(keras.Model):
             )
             for units, act in [*((u, self.activation) for u in self.hidden_units), (1, None)]
         ]
+        # The property reaches the layers. An argument of the constructor of Keras would not.
+        self.trainable = trainable
 
     def build(self, input_shape):
         """Creates the weights for events of shape `input_shape[1:]`."""
@@ -131,9 +136,8 @@ class AcceptanceNetwork(keras.Model):
 
 def _another(initializer: Any) -> Any:
     """Returns a copy: Keras warns if several weights share one unseeded initializer."""
-    if isinstance(initializer, keras.initializers.Initializer):
-        return initializer.clone()
-    return initializer
+    is_object = isinstance(initializer, keras.initializers.Initializer)
+    return initializer.clone() if is_object else initializer
 
 
 class LogAcceptance(tf.Module):
