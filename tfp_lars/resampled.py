@@ -567,7 +567,8 @@ class Resampled(tfd.Distribution):
             return self._points.unflatten(tf.zeros_like(log_accept), z)
         log_target = None
         if log_weight is not None:
-            log_target = tf.stop_gradient(tf.reshape(log_weight, tf.shape(log_accept))) + log_accept
+            log_weight = self._points.flatten_values(log_weight, z, tf.shape(log_accept))
+            log_target = tf.stop_gradient(log_weight) + log_accept
 
         def estimate(num_samples, seed, score_function):
             self._warn_if_not_owned()

@@ -1,5 +1,7 @@
 """Unusual events: outside the support, of size 1, of unknown rank, discrete, half precision."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -221,6 +223,87 @@ def test_events_of_size_zero_keep_their_number(shape, form):
 def test_empty_batch_trains_with_a_target():
     dist = Resampled(tfd.Normal(tf.zeros([0]), 1.0), tf.sigmoid, normalizer=MovingAverage(4))
     assert dist.log_prob(tf.zeros([3, 0]), target_log_prob=tf.zeros([3, 0])).shape == [3, 0]
+
+
+# Batch dimensions of size 1
+# --------------------------
+
+
+def to_samples(x, batch, event_ndims):
+    """Moves the axes of `x` that are wider than in `batch` to the front."""
+    x = np.asarray(x)
+    start = x.ndim - event_ndims - len(batch)
+    wide = [start + i for i, n in enumerate(batch) if n == 1 and x.shape[start + i] != 1]
+    moved = np.moveaxis(x, wide, range(len(wide)))
+    return np.expand_dims(moved, tuple(len(wide) + axis for axis in wide))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("normalizer", [-0.7, MovingAverage])
+@pytest.mark.parametrize(
+    ("batch", "event", "shape"),
+    [
+        ([2, 1], [], [2, 4]),
+        ([2, 1], [], [4]),
+        ([1, 2, 1], [3], [6, 4, 2, 5, 3]),
+    ],
+    ids=str,
+)
+def test_wider_batch_dimensions_are_more_points_of_the_same_member(
+    batch, event, shape, normalizer, graph
+):
+    """As in TFP: the results are those of the same points along sample dimensions."""
+    z = tf.random.stateless_normal(shape, [1, 2])
+    loc = tf.random.stateless_normal([*batch, *event], [1, 3])
+    proposal = tfd.Independent(tfd.Normal(loc, 1.0), len(event))
+    scale = np.arange(1.0, 1.0 + np.prod(batch), dtype=np.float32).reshape(batch)
+
+    def by_member(z):
+        return tf.sigmoid(scale * (tf.reduce_sum(z, -1) if event else z))
+
+    whole_shape = tf.broadcast_static_shape(z.shape, loc.shape)
+    points = tf.constant(to_samples(tf.broadcast_to(z, whole_shape), batch, len(event)))
+    for accept_fn in (by_member, AcceptanceNetwork((4,))):
+        make = functools.partial(Resampled, proposal, accept_fn, T=5)
+        if normalizer is MovingAverage:
+            dist, twin = (make(normalizer=MovingAverage(16, seed=1)) for _ in range(2))
+        else:
+            dist, twin = make(normalizer=normalizer), make(normalizer=normalizer)
+
+        def results(dist, z):
+            target = 0.9 * dist.proposal.log_prob(z)
+            return [
+                dist.log_prob(z),
+                dist.accept_log_prob(z),
+                dist.log_ratio(z),
+                dist.log_prob(z, target_log_prob=target),
+                dist.log_prob(z),
+            ]
+
+        function = functools.partial(results, dist)
+        if graph:  # which does not know how wide z is
+            signature = [tf.TensorSpec([None] * len(shape))]
+            function = tf.function(function, input_signature=signature)
+        for actual, expected in zip(function(z), results(twin, points), strict=True):
+            assert actual.shape == proposal.log_prob(z).shape
+            np.testing.assert_allclose(to_samples(actual, batch, 0), expected, rtol=1e-4, atol=1e-5)
+        if normalizer is MovingAverage:
+            np.testing.assert_allclose(dist.log_normalizer, twin.log_normalizer, rtol=1e-4)
+
+
+def test_wider_batch_dimensions_in_batch_broadcast_and_outside_the_support():
+    proposal = tfd.Uniform(tf.zeros([3, 1]), [[1.0], [2.0], [3.0]])
+    dist = Resampled(proposal, lambda z: tf.sqrt(z / 3.0), T=5, normalizer=-0.7)
+    wide = tfd.BatchBroadcast(dist, [3, 4])
+    z = tf.concat([wide.sample(5, seed=1), tf.fill([1, 3, 4], -1.0)], 0)
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        log_prob = wide.log_prob(z)
+    expected = tf.concat([dist.log_prob(z[..., i : i + 1]) for i in range(4)], -1)
+    np.testing.assert_allclose(log_prob, expected, rtol=1e-5)
+    assert np.all(np.isfinite(log_prob[:5])) and np.all(np.isneginf(log_prob[5]))
+    gradient = tape.gradient(log_prob, z)
+    assert np.all(np.isfinite(gradient)) and np.all(gradient[:5] != 0.0)
 
 
 # Types and kinds of proposals
