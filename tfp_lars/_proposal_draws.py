@@ -112,10 +112,11 @@ def standard_normal(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType = tf.floa
 def _plain_sample(proposal: tfd.Distribution, n: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     try:
         return proposal.sample(n, seed=seed)
-    except TypeError:
+    except (TypeError, NotImplementedError):
         if tf.get_static_value(n) is not None:
             raise
-    # LKJ and CholeskyLKJ of TFP 0.25 need a static number of draws. Dropping the rest is exact.
+    # LKJ, CholeskyLKJ and BatchConcat of TFP 0.25 need a static number of draws. Dropping the rest
+    # is exact.
     num_chunks = (n + _CHUNK - 1) // _CHUNK
     chunks = tf.map_fn(
         lambda i: proposal.sample(_CHUNK, seed=tf.random.fold_in(seed, i)),
@@ -154,7 +155,8 @@ def _sample(
     if type(proposal) is tfd.Independent:
         return _sample(proposal.distribution, n, seed, differentiable)
     if type(proposal) is tfd.Sample:
-        shape = tf.concat([[n], tf.reshape(proposal.sample_shape, [-1])], 0)
+        sample_shape = tf.cast(tf.reshape(proposal.sample_shape, [-1]), tf.int32)
+        shape = tf.concat([[n], sample_shape], 0)
         z = _sample(proposal.distribution, tf.reduce_prod(shape), seed, differentiable)
         return _with_leading_shape(z, shape, [None, *proposal.event_shape])
     if type(proposal) not in (tfd.Normal, tfd.MultivariateNormalDiag):

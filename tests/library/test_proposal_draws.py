@@ -52,6 +52,7 @@ PROPOSALS = {
     "diagonal": lambda: tfd.MultivariateNormalDiag([1.0, -1.0], [0.5, -2.0]),
     "independent": lambda: tfd.Independent(tfd.Normal([0.0, 3.0], [1.0, 0.5]), 1),
     "sample": lambda: tfd.Sample(tfd.Normal(2.0, 0.1), [3]),
+    "sample of int64": lambda: tfd.Sample(tfd.Normal(2.0, 0.1), tf.constant([3], tf.int64)),
     "transformed": lambda: tfd.TransformedDistribution(tfd.Normal(0.0, 0.3), tfb.Exp()),
     "log_normal": lambda: tfd.LogNormal([0.0, 1.0], 0.3),
     "real_nvp": lambda: proposals.real_nvp(3, num_couplings=2, hidden_units=(4,), seed=1),

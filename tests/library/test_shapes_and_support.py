@@ -362,6 +362,16 @@ def test_matrices_as_events(name):
     np.testing.assert_allclose(frozen.log_prob(z), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_concatenated_batch_is_resampled(n=600):
+    """TFP draws from it only with a static number of draws."""
+    proposal = tfd.BatchConcat([tfd.Normal([0.0], 1.0), tfd.Normal([9.0], 1.0)], 0)
+    dist = Resampled(proposal, lambda z: tf.fill(tf.shape(z), 0.5), T=None, normalizer=np.log(0.5))
+    z = dist.sample(n, seed=1)
+    assert z.shape == [n, 2]
+    np.testing.assert_allclose(np.mean(z, axis=0), [0.0, 9.0], atol=6 / np.sqrt(n))
+    np.testing.assert_allclose(dist.log_prob(z), proposal.log_prob(z), rtol=1e-5)
+
+
 # `tf.debugging.enable_check_numerics`
 # ------------------------------------
 
