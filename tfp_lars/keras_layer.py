@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _description, ownership
+from tfp_lars import _compat, _description, ownership
 from tfp_lars.normalizer import hold_while
 
 __all__ = ["DistributionLayer"]
@@ -84,8 +83,9 @@ class DistributionLayer(keras.layers.Layer):
 
         Args:
           z: Shape sample + batch + event; a nested structure for a joint distribution.
-          training: Whether to update moving averages. By default the training mode of Keras, and
-            `True` outside of Keras.
+          training: Whether to update moving averages and to run networks, of Keras 3 or tf_keras,
+            in training mode. By default the mode of Keras. Outside of Keras, averages are updated
+            and networks decide themselves.
           **kwargs: Passed to `log_prob`, such as `target_log_prob`. If events are floating, `z` and
             floating tensors among these, except `T`, are cast to their type.
 
@@ -103,8 +103,11 @@ class DistributionLayer(keras.layers.Layer):
         training = ownership.is_training() if training is None else training
         if not tf.executing_eagerly():  # `fit` traces this code
             ownership.check_updated_once()
-        held = contextlib.nullcontext() if training is None else hold_while(not training)
-        with held:
+        if training is None:
+            return self.distribution.log_prob(z, **kwargs)
+        # tf_keras networks do not know the mode of Keras 3.
+        mode = _compat.training_mode() if training else _compat.inference_mode()
+        with hold_while(not training), mode:
             return self.distribution.log_prob(z, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):

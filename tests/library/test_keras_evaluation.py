@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+import tf_keras
 
 from tests.library.keras_cases import data, functional, negative_log_likelihood, resampled_pair
+from tests.seeding import set_random_seed
 from tfp_lars import AcceptanceNetwork, DistributionLayer, MovingAverage, Resampled
 
 tfd = tfp.distributions
@@ -99,6 +101,35 @@ def test_evaluation_leaves_the_average_alone(make, run_eagerly):
     model(x, training=True)
     model(x)  # outside of Keras: plain `log_prob`
     assert state()[0] == 9
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_networks_of_both_libraries_train_and_evaluate_as_the_model_does(library, tmp_path):
+    """Batch normalization moves its statistics in training mode only."""
+    x, y = data()[:12], np.zeros(12)
+    after_fit = []
+    for validation_data in (None, (x, y)):
+        set_random_seed(1)
+        layers = library.layers
+        norm = layers.BatchNormalization()
+        net = library.Sequential([layers.Dense(3), norm, layers.Dense(1, "sigmoid")])
+        model = functional(
+            lambda net=net: Resampled(
+                tfd.MultivariateNormalDiag(tf.zeros(2)), net, normalizer=MovingAverage(16, seed=1)
+            )
+        )
+        model.compile("adam", negative_log_likelihood)
+        before = np.array(norm.moving_mean)
+        model.fit(x, y, 4, shuffle=False, validation_data=validation_data, verbose=0)
+        after_fit.append(np.array(norm.moving_mean))
+        assert np.all(after_fit[-1] != before)
+    np.testing.assert_array_equal(*after_fit)
+    expected = model.predict(x, verbose=0)
+    model.evaluate(x, y, verbose=0)
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    np.testing.assert_allclose(exported.serve(x), expected, rtol=1e-5)
+    np.testing.assert_array_equal(norm.moving_mean, after_fit[-1])
 
 
 @pytest.mark.parametrize("make", [WithTraining, WithoutTraining, functional])

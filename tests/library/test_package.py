@@ -75,7 +75,7 @@ LAYERS = {
         "normalizer",
         "resampled",
     },
-    "keras_layer": {"_description", "normalizer", "ownership"},
+    "keras_layer": {"_compat", "_description", "normalizer", "ownership"},
     "saving": {"_description"},
     "_plotting": set(),
     "_fit_samples": set(),
