@@ -24,7 +24,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["log_add_exp", "log_expected_attempts", "log_ratio", "log_truncation_weight"]
+__all__ = [
+    "log_add_exp",
+    "log_expected_attempts",
+    "log_near_one",
+    "log_ratio",
+    "log_truncation_weight",
+]
 
 
 def log_ratio(log_accept: tf.Tensor, log_z: tf.Tensor, T: int | tf.Tensor | None) -> tf.Tensor:
@@ -146,3 +152,19 @@ def log_add_exp(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Returns `log(exp(x) + exp(y))`, with a finite gradient where one of the two is -inf."""
     larger = tf.stop_gradient(tf.maximum(x, y))
     return larger + tf.math.log(tf.exp(x - larger) + tf.exp(y - larger))
+
+
+def log_near_one(log_z: tf.Tensor, z_minus_one: tf.Tensor) -> tf.Tensor:
+    """Returns `log_z`, computed from `z_minus_one` where Z is between 1/2 and 2.
+
+    The log of a sum of probabilities rounds to 0 for `Z` near 1, and `log(1 - Z)` is lost. A sum of
+    `1 - a`, by `expm1`, keeps it.
+
+    Args:
+      log_z: `log Z`, any shape.
+      z_minus_one: `Z - 1`, without the rounding of `Z`. Where it is not used, it may be inaccurate.
+    """
+    is_near = tf.abs(log_z) < np.log(2.0)
+    # The unused branch must have a finite value and gradient, too.
+    near = tf.math.log1p(tf.where(is_near, z_minus_one, tf.zeros_like(z_minus_one)))
+    return tf.where(is_near, near, log_z)

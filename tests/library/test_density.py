@@ -27,6 +27,16 @@ def test_closed_form_solves_the_sampling_recursion():
         expected = proposal * accept + (1 - z) * expected
 
 
+def test_log_near_one_is_exact_there_and_changes_nothing_elsewhere():
+    log_z = tf.constant([-1e9, -40.0, -0.7, -0.6, 0.0, 0.6, 0.7, 80.0])
+    used = np.abs(log_z) < np.log(2.0)
+    exact = np.where(used, [0, 0, 0, -0.4, -1e-9, 0.8, 0, 0], np.nan).astype(np.float32)
+    expected = np.where(used, np.log1p(exact), log_z)
+    np.testing.assert_allclose(density.log_near_one(log_z, exact), expected, rtol=1e-6)
+    unchanged = tf.boolean_mask(density.log_near_one(log_z, exact), ~used)
+    np.testing.assert_array_equal(unchanged, tf.boolean_mask(log_z, ~used))
+
+
 @pytest.mark.parametrize("z", [1e-12, 1e-3, 0.3, 0.999, 1.0])
 @pytest.mark.parametrize("T", [1, 2, 3, 17])
 def test_weights_are_sums_over_the_tests(z, T):

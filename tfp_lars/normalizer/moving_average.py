@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_lars import _arguments, _compat, _seeds
-from tfp_lars.density import log_add_exp
+from tfp_lars.density import log_add_exp, log_near_one
 from tfp_lars.normalizer.protocol import Normalizer
 
 __all__ = ["MovingAverage", "all_held", "hold_while", "moving_averages"]
@@ -365,7 +365,10 @@ def _check_that_updates_run() -> None:
 def _log_mix(log_old: tf.Tensor, log_new: tf.Tensor, decay: float) -> tf.Tensor:
     if decay == 0.0:
         return log_new
-    return log_add_exp(log_old + np.log(decay), log_new + np.log1p(-decay))
+    log_mix = log_add_exp(log_old + np.log(decay), log_new + np.log1p(-decay))
+    # The huge weight of a target would overflow.
+    old, new = (tf.math.expm1(tf.minimum(x, 80.0)) for x in (log_old, log_new))
+    return log_near_one(log_mix, decay * old + (1.0 - decay) * new)
 
 
 def _value_and_gradient(value: tf.Tensor, share: tf.Tensor, source: tf.Tensor) -> tf.Tensor:

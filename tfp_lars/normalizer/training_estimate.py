@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_lars import _proposal_draws
+from tfp_lars.density import log_near_one
 
 __all__ = ["LOG_ZERO", "log_mean_accept"]
 
@@ -47,7 +48,10 @@ def log_mean_accept(
     # of a mixture. The score function contains that part.
     z = tf.stop_gradient(z) if score_function else z
     log_accept = tf.maximum(log_accept_fn(z), LOG_ZERO)
-    log_z = tfp.math.reduce_logmeanexp(log_accept, axis=0)
+    log_z = log_near_one(
+        tfp.math.reduce_logmeanexp(log_accept, axis=0),
+        tf.reduce_mean(tf.math.expm1(log_accept), axis=0),
+    )
     if not score_function:
         return log_z
     log_proposal = tf.cast(proposal.log_prob(z, **(proposal_kwargs or {})), log_z.dtype)

@@ -68,6 +68,33 @@ def test_average_moves_as_in_the_paper_with_a_target():
         )
 
 
+@pytest.mark.parametrize("T", [2, 3])
+def test_single_precision_resolves_rates_near_one(T):
+    """For T = 2 the density where a(z) is small is a(z) + 1 - Z, here with 1 - Z from 8e-7 to 2e-9.
+
+    Z itself would round to 1.
+    """
+    logits = [14.0, 16.0, 18.0, 20.0, 17.0]
+
+    def trained(dtype):
+        low, high = tf.constant(-60.0, dtype), tf.Variable(0.0, dtype=dtype)
+
+        def logit(z):
+            return tf.where(z < 8.0, high, high + low)
+
+        proposal = tfd.Normal(tf.zeros([], dtype), 1.0)
+        average = MovingAverage(64, seed=1)
+        dist = Resampled(proposal, logit, T, from_logits=True, normalizer=average)
+        for value in logits:
+            high.assign(value)
+            with tf.GradientTape() as tape:
+                log_ratio = dist.log_ratio(tf.constant(9.0, dtype))
+            yield float(log_ratio), float(tape.gradient(log_ratio, high))
+
+    for single, double in zip(trained(tf.float32), trained(tf.float64), strict=True):
+        np.testing.assert_allclose(single, double, rtol=1e-4)
+
+
 @pytest.mark.parametrize("T", [3, None])
 def test_gradient_is_that_of_algorithm_1(T):
     """The paper's algorithm in probability space has the same gradient as ours in log space."""
