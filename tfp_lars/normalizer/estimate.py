@@ -108,18 +108,21 @@ def estimate_log_normalizer(
             f"`dist` must be a `Resampled`; got {dist!r}. If it contains a `Resampled`, pass that "
             "one."
         )
-    num_samples = _arguments.checked_count("num_samples", num_samples)
-    if batch_size is None:
-        numbers_per_draw = int(np.prod([*dist.batch_shape, *dist.event_shape]))
-        batch_size = monte_carlo.default_batch_size(numbers_per_draw)
-    batch_size = min(_arguments.checked_count("batch_size", batch_size), num_samples)
-    if target_stderr is not None:
-        target_stderr = _arguments.checked_positive("target_stderr", target_stderr)
     if not tf.executing_eagerly():
         raise RuntimeError(
             "`estimate_log_normalizer` was called inside a tf.function. Call it outside, and pass "
             "its result in."
         )
+    num_samples = _arguments.checked_count("num_samples", num_samples)
+    if batch_size is None:
+        # The static shapes may be unknown.
+        numbers_per_draw = int(
+            np.prod(dist.batch_shape_tensor()) * np.prod(dist.event_shape_tensor())
+        )
+        batch_size = monte_carlo.default_batch_size(numbers_per_draw)
+    batch_size = min(_arguments.checked_count("batch_size", batch_size), num_samples)
+    if target_stderr is not None:
+        target_stderr = _arguments.checked_positive("target_stderr", target_stderr)
     fingerprint, state = sums.fingerprint(), None
     if continue_from is not None:
         state = _checked_state(continue_from, method, fingerprint)

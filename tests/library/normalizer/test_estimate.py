@@ -401,6 +401,15 @@ def test_acceptance_above_one_is_an_error_of_the_estimate():
         estimate_log_normalizer(dist, 10**4, seed=0)
 
 
+def test_static_shapes_may_be_unknown(seed):
+    loc = tf.Variable(tf.zeros([3]), shape=[None])
+    dist = Resampled(tfd.Normal(loc, 1.0), tf.sigmoid, normalizer=-0.7)
+    frozen = dist.freeze(num_samples=10**4, seed=seed)
+    assert frozen.estimate.log_z.shape == (3,)
+    error = (frozen.estimate.log_z - np.log(0.5)) / frozen.estimate.stderr
+    assert np.all(np.abs(error) < normal_bound(3))
+
+
 @pytest.mark.parametrize("kwargs", [{}, {"target_stderr": 0.1}, {"antithetic": True}])
 def test_a_batch_may_be_empty(kwargs):
     dist = Resampled(tfd.Normal(tf.zeros([0]), 1.0), tf.sigmoid)
