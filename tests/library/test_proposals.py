@@ -282,6 +282,16 @@ def test_one_dimension():
             ValueError,
             "`dtype`.*got int32",
         ),
+        (
+            lambda: proposals.gaussian_mixture(2, 3, dtype="float16"),
+            ValueError,
+            "`dtype` must be float32 or float64; got float16",
+        ),
+        (
+            lambda: proposals.gaussian_mixture(2, 3, dtype=tf.bfloat16),
+            ValueError,
+            "`dtype` must be float32 or float64; got bfloat16",
+        ),
         (lambda: proposals.real_nvp(2, 0), ValueError, "`num_couplings`.*got 0"),
         (
             lambda: proposals.real_nvp(2, 2, 100),

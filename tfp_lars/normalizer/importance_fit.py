@@ -53,6 +53,13 @@ def fit_importance_distribution(
             f"`method` is 'importance', and the proposal {proposal.name!r} is discrete. No "
             "distribution can be fitted to it. Pass `importance_distribution`."
         )
+    dtype = tf.as_dtype(proposal.dtype)
+    if dtype in (tf.float16, tf.bfloat16):
+        raise ValueError(
+            f"`method` is 'importance', and the proposal {proposal.name!r} has type {dtype.name}, "
+            "to which no distribution can be fitted. Use method='monte_carlo', pass "
+            "`importance_distribution`, or use a proposal of type float32."
+        )
     bijector, d = _from_vectors(proposal)
     batch_shape = tuple(proposal.batch_shape)
     num_members = int(np.prod(batch_shape))
@@ -61,7 +68,6 @@ def fit_importance_distribution(
     n = int(np.clip(256 * d, 4096, 16384))
     beta, threshold = np.zeros(num_members), np.full(num_members, _EFFECTIVE_SHARE)
     parameters, num_proposals, rounds_left = _start(num_members, d), n, _LAST_ROUNDS
-    dtype = tf.as_dtype(proposal.dtype)
     for i in range(_MOST_ROUNDS):
         tensors = _tensors(parameters, batch_shape, dtype)
         key = tf.convert_to_tensor(tf.random.fold_in(seed, i))  # annotated as an `int`

@@ -40,7 +40,7 @@ def gaussian_mixture(
         mixture the covariance of the standard normal.
       log_scale_bound: Upper bound on `|log scale|`. It keeps components from collapsing onto a
         single training point.
-      dtype: Floating-point type of the variables and the draws.
+      dtype: `float32` or `float64`, the type of the variables and the draws.
       seed: Seed for the initial means: an `int`, a stateless seed of shape `[2]`, or `None` for
         one that follows `tf.random.set_seed`.
       name: Name of the distribution.
@@ -65,6 +65,11 @@ def gaussian_mixture(
         raise ValueError(f"`init_spread` must be at least 0 and below 1; got {init_spread!r}.")
     bound = _arguments.checked_positive("log_scale_bound", log_scale_bound)
     dtype = _arguments.checked_dtype("dtype", dtype)
+    if dtype in (tf.float16, tf.bfloat16):
+        raise ValueError(
+            f"`dtype` must be float32 or float64; got {dtype.name}, in which TFP cannot draw from "
+            "a reparameterized mixture."
+        )
     shape = [num_components, d]
 
     normal = keras.initializers.RandomNormal(stddev=init_spread, seed=next(_seeds.integers(seed)))

@@ -315,6 +315,16 @@ def test_parts_of_mixture_draws_are_independent(seed):
     np.testing.assert_allclose(log_weight, 0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_half_precision_needs_a_given_distribution(dtype, seed):
+    proposal = tfd.MultivariateNormalDiag(tf.zeros(2, dtype))
+    dist = Resampled(proposal, lambda z: tf.fill(tf.shape(z)[:1], tf.constant(0.5, z.dtype)))
+    with pytest.raises(ValueError, match=rf"`method` is 'importance'.*{dtype.name}.*float32"):
+        dist.freeze(num_samples=1000, method="importance")
+    estimate = importance_estimate(dist, importance_distribution=proposal.copy(), seed=seed)
+    np.testing.assert_allclose(estimate.log_z, np.log(0.5), rtol=1e-2)
+
+
 def test_arguments_of_the_other_method_are_refused():
     dist = Resampled(tfd.Normal(0.0, 1.0), tf.sigmoid)
     q = tfd.Normal(0.0, 1.0)
