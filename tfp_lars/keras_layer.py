@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_lars import _compat, _description, ownership
+from tfp_lars import _compat, _description, _rebuilding, ownership
 from tfp_lars.normalizer import hold_while
 
 __all__ = ["DistributionLayer"]
@@ -167,7 +167,7 @@ class DistributionLayer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         """Creates a layer from the result of `get_config`."""
-        distribution = _description.Rebuilder()(config["distribution"])
+        distribution = _rebuilding.Rebuilder()(config["distribution"])
         return super().from_config({**config, "distribution": distribution})
 
 

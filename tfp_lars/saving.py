@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow_probability as tfp
 
-from tfp_lars import _description
+from tfp_lars import _description, _rebuilding
 
 __all__ = ["load", "save"]
 
@@ -96,7 +96,7 @@ def load(path: str | os.PathLike) -> tfd.Distribution:
     """
     header, arrays = _read(pathlib.Path(path))
     try:
-        return _description.Rebuilder(arrays)(header["distribution"])
+        return _rebuilding.Rebuilder(arrays)(header["distribution"])
     except Exception as error:  # constructors raise many kinds for impossible values
         raise ValueError(
             f"The distribution in {os.fspath(path)!r} cannot be rebuilt: {error} If it has "
