@@ -124,7 +124,7 @@ def test_there_is_no_estimate_where_log_z_is_a_number_or_an_average():
 
 def test_a_number_of_samples_is_not_taken_for_log_z():
     with pytest.raises(
-        ValueError, match=r"`estimate` is log Z.*10000.*freeze\(num_samples=10000\)"
+        ValueError, match=r"`estimate` must be log Z.*10000.*freeze\(num_samples=10000\)"
     ):
         make().freeze(10**4)
     with pytest.raises(ValueError, match=r"`estimate` is log Z.*freeze\(num_samples=1\)"):

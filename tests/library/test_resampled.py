@@ -487,9 +487,9 @@ BAD_CONSTRUCTIONS = {
     "log Z above 0": (
         lambda: make(normalizer=0.3),
         ValueError,
-        "`normalizer` is log Z.*got 0.3.*pass its log",
+        "`normalizer` must be log Z.*got 0.3.*pass its log",
     ),
-    "log Z of NaN": (lambda: make(normalizer=math.nan), ValueError, "`normalizer` is log Z"),
+    "log Z of NaN": (lambda: make(normalizer=math.nan), ValueError, "`normalizer` must be log Z"),
     "log Z of another kind": (
         lambda: make(normalizer="estimate"),
         TypeError,

@@ -65,7 +65,7 @@ def test_finished_trainings_are_kept(capsys, tmp_path, monkeypatch):
     search.main([*arguments, *recipes])
     assert table in capsys.readouterr().out
     assert len(list(tmp_path.glob("*.json"))) == 2
-    with pytest.raises(UserError, match="of another configuration"):
+    with pytest.raises(UserError, match="belongs to another configuration"):
         search.main([*arguments, *recipes, "--images", "21"])
 
 
