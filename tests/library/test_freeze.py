@@ -127,7 +127,7 @@ def test_a_number_of_samples_is_not_taken_for_log_z():
         ValueError, match=r"`estimate` must be log Z.*10000.*freeze\(num_samples=10000\)"
     ):
         make().freeze(10**4)
-    with pytest.raises(ValueError, match=r"`estimate` is log Z.*freeze\(num_samples=1\)"):
+    with pytest.raises(ValueError, match=r"`estimate` must be log Z.*freeze\(num_samples=1\)"):
         make().freeze(1)
 
 
